@@ -1,0 +1,1 @@
+"""What can run, and how long it takes. Knows nothing of learning."""

@@ -1,0 +1,1 @@
+"""What to run: features, training, calibration, and asking a trained model."""

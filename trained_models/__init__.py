@@ -1,0 +1,1 @@
+"""Trained models, one folder for each family and arch."""
