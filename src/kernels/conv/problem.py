@@ -94,7 +94,9 @@ class ConvProblem:
         if ndim not in (2, 3):
             raise InputError(f"expected 2 or 3 spatial dimensions, got {ndim}", "in_size")
         self._fill_defaults(ndim)
-        self._check_fields(ndim)
+        # Naming the field that is wrong takes most of the time, so it is done only if one is.
+        if not self._is_valid(ndim):
+            self._check_fields(ndim)
         self._check_out_size()
 
     def _fill_defaults(self, ndim: int) -> None:
@@ -107,14 +109,48 @@ class ConvProblem:
             fill(self, "dilation", (1,) * ndim)
         if not self.layout:
             fill(self, "layout", "NCHW" if ndim == 2 else "NCDHW")
-        for name, default in (
-            ("weight_dtype", self.dtype),
-            ("out_dtype", self.dtype),
-            ("weight_layout", self.layout),
-            ("out_layout", self.layout),
-        ):
-            if not getattr(self, name):
-                fill(self, name, default)
+        if not self.weight_dtype:
+            fill(self, "weight_dtype", self.dtype)
+        if not self.out_dtype:
+            fill(self, "out_dtype", self.dtype)
+        if not self.weight_layout:
+            fill(self, "weight_layout", self.layout)
+        if not self.out_layout:
+            fill(self, "out_layout", self.layout)
+
+    def _is_valid(self, ndim: int) -> bool:
+        """Whether `_check_fields` finds nothing, at a fraction of its price."""
+        groups = self.groups
+        positive = (
+            *(self.batch, self.in_channels, self.out_channels, groups),
+            *self.in_size,
+            *self.filter_size,
+            *self.stride,
+            *self.dilation,
+        )
+        padding = (*self.padding, self.bias)
+        layouts = LAYOUTS_2D if ndim == 2 else LAYOUTS_3D
+        return (
+            self.direction in DIRECTIONS
+            and ndim == len(self.filter_size) == len(self.stride)
+            and ndim == len(self.padding) == len(self.dilation)
+            and set(map(type, positive + padding)) == {int}
+            and min(positive) >= 1
+            and max(positive) <= MAX_SIZE
+            and min(padding) >= 0
+            and max(padding) <= MAX_SIZE
+            and not self.in_channels % groups
+            and not self.out_channels % groups
+            and self.dtype in DTYPE_BYTES
+            and self.weight_dtype in DTYPE_BYTES
+            and self.out_dtype in DTYPE_BYTES
+            and self.layout in layouts
+            and self.weight_layout in layouts
+            and self.out_layout in layouts
+            and (not self.cast or self.cast in DTYPE_BYTES)
+            and (not self.weight_cast or self.weight_cast in DTYPE_BYTES)
+            and (not self.out_cast or self.out_cast in DTYPE_BYTES)
+        )
 
     def _check_fields(self, ndim: int) -> None:
         if self.direction not in DIRECTIONS:
@@ -152,15 +188,16 @@ class ConvProblem:
         derived = conv_out_size(
             self.in_size, self.filter_size, self.stride, self.padding, self.dilation
         )
+        fits = min(derived) >= 1
         if not self.out_size:
-            if min(derived) < 1:
+            if not fits:
                 raise InputError(
                     f"the filter {_x(self.filter_size)} doesn't fit the padded input: "
                     f"the output size would be {_x(derived)}",
                     "out_size",
                 )
             object.__setattr__(self, "out_size", derived)
-        elif self.out_size != tuple(max(1, size) for size in derived):
+        elif self.out_size != (derived if fits else tuple(max(1, size) for size in derived)):
             raise InputError(
                 f"{_x(self.out_size)} doesn't follow from the other sizes, which give "
                 f"{_x(derived)}",

@@ -1,0 +1,258 @@
+"""Text and bytes out of plain, bzip2, xz and gzip files, with what was wrong kept as issues."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from foretune.errors import InputError
+
+BLOCK_BYTES = 1 << 20
+BROKEN_ARCHIVE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+#: Suffix of each kind of archive and the bytes that such a file starts with.
+ARCHIVES = {".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".gz": b"\x1f\x8b"}
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Something in a file that could not be used, and was left out.
+
+    Parameters
+    ----------
+    file : str
+        The file's path.
+    line : int
+        Line number, from 1; 0 if it is about the whole file.
+    reason : str
+        What was wrong, and what it cost.
+
+    Examples
+    --------
+    >>> str(Issue("gfx90a68.HIP.fdb.txt", 7, "no '='; the line is skipped"))
+    "gfx90a68.HIP.fdb.txt, line 7: no '='; the line is skipped"
+    """
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+    @property
+    def where(self) -> str:
+        """File and line in words."""
+        return f"{self.file}, line {self.line}" if self.line else self.file
+
+
+@dataclass
+class IssueLog:
+    """Collects the issues of one file; the first one is an error if ``strict``.
+
+    Parameters
+    ----------
+    file : str
+        The file's path, for messages.
+    strict : bool, default False
+        Raise `InputError` instead of collecting.
+
+    Examples
+    --------
+    >>> log = IssueLog("a.txt")
+    >>> log.report(3, "no '='")
+    >>> [issue.line for issue in log.issues]
+    [3]
+    """
+
+    file: str
+    strict: bool = False
+    issues: list[Issue] = field(default_factory=list)
+
+    def report(self, line: int, reason: str) -> None:
+        """Keep an issue, or raise it if strict."""
+        issue = Issue(self.file, line, reason)
+        if self.strict:
+            raise InputError(reason, issue.where)
+        self.issues.append(issue)
+
+
+def open_archive(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file for reading bytes, decompressed if it is an archive.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is no file, can't be opened, is empty, or its name ends like
+        an archive's but its content is something else.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.txt.xz")
+    ...     _ = path.write_bytes(lzma.compress(b"hello"))
+    ...     with open_archive(path) as file:
+    ...         file.read()
+    b'hello'
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except FileNotFoundError:
+        raise InputError("there is no such file", str(path)) from None
+    except IsADirectoryError:
+        raise InputError("this is a directory, expected a file", str(path)) from None
+    except OSError as error:
+        raise InputError(f"can't be opened: {error.strerror}", str(path)) from None
+    if not start:
+        raise InputError("the file is empty", str(path))
+    kind = next((suffix for suffix, magic in ARCHIVES.items() if start.startswith(magic)), "")
+    if path.suffix in ARCHIVES and kind != path.suffix:
+        raise InputError(
+            f"the name ends in {path.suffix}, but the content is no such archive", str(path)
+        )
+    match kind:
+        case ".bz2":
+            return cast(IO[bytes], bz2.open(path, "rb"))
+        case ".xz":
+            return cast(IO[bytes], lzma.open(path, "rb"))
+        case ".gz":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
+    r"""Yield number and text of each line of an open file, and close it at the end.
+
+    Lines come without their end. A line that isn't UTF-8 costs itself. Where an archive breaks
+    off, the whole lines before the break are still given. Both are reported to ``log``.
+
+    Parameters
+    ----------
+    file : binary file
+        From `open_archive`.
+    log : IssueLog
+        Takes the issues; if it is strict, the first ends the reading.
+
+    Yields
+    ------
+    tuple of int and str
+        Line number, from 1, and text.
+
+    Examples
+    --------
+    >>> import io
+    >>> log = IssueLog("a.txt")
+    >>> list(read_lines(io.BytesIO(b"one\n\xff\nthree"), log))
+    [(1, 'one'), (3, 'three')]
+    >>> log.issues[0].reason
+    'not UTF-8; the line is skipped'
+    """
+    number = 0
+    rest = b""
+    with file:
+        while True:
+            try:
+                # Not read(): that would lose what it had gathered when the archive breaks off.
+                block = cast("gzip.GzipFile", file).read1(BLOCK_BYTES)
+            except BROKEN_ARCHIVE as error:
+                log.report(
+                    0,
+                    f"the file breaks off after line {number} ({error}); the rest is missing",
+                )
+                return
+            if not block:
+                break
+            whole, newline, tail = block.rpartition(b"\n")
+            if not newline:
+                rest += tail
+                continue
+            lines = (rest + whole).split(b"\n")
+            rest = tail
+            yield from _decode(lines, number, log)
+            number += len(lines)
+        if rest:
+            yield from _decode([rest], number, log)
+        elif not number:
+            raise InputError("the file is empty", log.file)
+
+
+def _decode(lines: list[bytes], number: int, log: IssueLog) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, number + 1):  # noqa: B020
+        try:
+            yield number, line.decode().rstrip("\r")
+        except UnicodeDecodeError:
+            log.report(number, "not UTF-8; the line is skipped")
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Path of an empty temporary file that takes the place of ``path`` when the block ends well.
+
+    Readers see the old file or the new one, never half of it. If the block raises, the old file
+    stays and the temporary one is removed.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replace_file(Path(folder, "a.txt")) as temporary:
+    ...         _ = temporary.write_text("hello")
+    ...     Path(folder, "a.txt").read_text()
+    'hello'
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError("this is a directory, expected a file", str(path))
+    try:
+        # The same folder, because a rename across file systems is not atomic.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", str(path)) from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
+    """Write lines to a file in one step, compressed as its suffix says.
+
+    Returns
+    -------
+    int
+        Lines written.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_lines(Path(folder, "a.txt.bz2"), ["one", "two"])
+    2
+    """
+    path = Path(path)
+    openers: dict[str, Callable[[Path, str], object]] = {
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+        ".gz": gzip.open,
+    }
+    count = 0
+    with (
+        replace_file(path) as temporary,
+        cast(IO[bytes], openers.get(path.suffix, open)(temporary, "wb")) as file,
+    ):
+        for line in lines:
+            file.write(line.encode() + b"\n")
+            count += 1
+    return count
