@@ -1,0 +1,1 @@
+"""What foretune is compared with: the nets that AMD ships, and simple pickers."""
