@@ -205,7 +205,7 @@ class KernelTuningNet:
         states = self.encoder(self._encode(problems))
         written = np.zeros((len(problems), 1), np.float32)
         left = np.full(len(problems), self.steps)
-        failed = ~alive.any(axis=1)
+        failed = np.logical_not(alive.any(axis=1))
         for step, table in enumerate(tables):
             scores, *states = self.decoder(written, *states)
             possible = ((alive.astype(np.float32) @ table) > 0) | ends
@@ -219,7 +219,8 @@ class KernelTuningNet:
             writing &= ~failed
             alive = np.where(writing[:, None], alive & (table.T[token] > 0), alive)
             written = token[:, None].astype(np.float32)
-        return [-1 if lost else int(row.argmax()) for lost, row in zip(failed, alive, strict=True)]
+        first: list[int] = np.argmax(alive, axis=1).tolist()
+        return [-1 if lost else row for lost, row in zip(failed.tolist(), first, strict=True)]
 
     def _encode(self, problems: Sequence[ConvProblem]) -> Array:
         recipe = self.recipe

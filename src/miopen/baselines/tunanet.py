@@ -81,7 +81,7 @@ class TunaNet:
     >>> net = TunaNet.load(folder, "gfx942")  # doctest: +SKIP
     >>> problem = ConvProblem("F", 8, 64, (56, 56), 64, (3, 3), padding=(1, 1))
     >>> net.pick([problem])  # doctest: +SKIP
-    ['ConvBinWinogradRxSf3x2']
+    ['ConvBinWinogradRxSf2x3g1']
     """
 
     net: KerasNet
