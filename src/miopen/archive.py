@@ -158,32 +158,48 @@ def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
     'not UTF-8; the line is skipped'
     """
     number = 0
-    rest = b""
+    rest: list[bytes] = []
     with file:
-        while True:
-            try:
-                # Not read(): that would lose what it had gathered when the archive breaks off.
-                block = cast("gzip.GzipFile", file).read1(BLOCK_BYTES)
-            except BROKEN_ARCHIVE as error:
-                log.report(
-                    0,
-                    f"the file breaks off after line {number} ({error}); the rest is missing",
-                )
-                return
-            if not block:
-                break
+        while block := _read_block(file, log, f"line {number}"):
             whole, newline, tail = block.rpartition(b"\n")
-            if not newline:
-                rest += tail
-                continue
-            lines = (rest + whole).split(b"\n")
-            rest = tail
-            yield from _decode(lines, number, log)
-            number += len(lines)
-        if rest:
-            yield from _decode([rest], number, log)
+            if newline:
+                lines = b"".join([*rest, whole]).split(b"\n")
+                yield from _decode(lines, number, log)
+                number += len(lines)
+                rest = []
+            rest.append(tail)
+        if block is None:
+            return
+        last = b"".join(rest)
+        if last:
+            yield from _decode([last], number, log)
         elif not number:
             raise InputError("the file is empty", log.file)
+
+
+def read_all(file: IO[bytes], log: IssueLog) -> bytes:
+    """Read the content of an open file, up to where an archive breaks off.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_all(io.BytesIO(b"hello"), IssueLog("a.db"))
+    b'hello'
+    """
+    blocks: list[bytes] = []
+    while block := _read_block(file, log, f"{sum(map(len, blocks))} bytes"):
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def _read_block(file: IO[bytes], log: IssueLog, so_far: str) -> bytes | None:
+    """Next bytes, none at the end; None where an archive breaks off, which is reported."""
+    try:
+        # Not read(): that would lose what it had gathered when the archive breaks off.
+        return cast("gzip.GzipFile", file).read1(BLOCK_BYTES)
+    except BROKEN_ARCHIVE as error:
+        log.report(0, f"the file breaks off after {so_far} ({error}); the rest is missing")
+        return None
 
 
 def _decode(lines: list[bytes], number: int, log: IssueLog) -> Iterator[tuple[int, str]]:
@@ -227,6 +243,25 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def open_for_writing(path: Path, suffix: str) -> IO[bytes]:
+    r"""Open a file for writing bytes that are compressed as a suffix says.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_for_writing(Path(folder, "a"), ".gz") as file:
+    ...         _ = file.write(b"hello")
+    ...     Path(folder, "a").read_bytes()[:2]
+    b'\x1f\x8b'
+    """
+    openers: dict[str, Callable[[Path, str], object]] = {
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+        ".gz": gzip.open,
+    }
+    return cast(IO[bytes], openers.get(suffix, open)(path, "wb"))
+
+
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
     """Write lines to a file in one step, compressed as its suffix says.
 
@@ -242,15 +277,10 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
     2
     """
     path = Path(path)
-    openers: dict[str, Callable[[Path, str], object]] = {
-        ".bz2": bz2.open,
-        ".xz": lzma.open,
-        ".gz": gzip.open,
-    }
     count = 0
     with (
         replace_file(path) as temporary,
-        cast(IO[bytes], openers.get(path.suffix, open)(temporary, "wb")) as file,
+        open_for_writing(temporary, path.suffix) as file,
     ):
         for line in lines:
             file.write(line.encode() + b"\n")

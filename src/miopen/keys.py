@@ -270,6 +270,21 @@ def parse_perf_key(text: str) -> ConvProblem:
         raise InputError(error.message, f"perf-db key {text!r}, {error.where}") from None
 
 
+def perf_key_values(text: str) -> tuple[int | str, ...]:
+    """Take a perf-db key apart into the values of `PERF_FIELDS`.
+
+    Examples
+    --------
+    >>> perf_key_values("2x64x28x28x1x1x1x1x3x32x0x0x0x1x1x0x1x1x0x0x1xNCHWxFP16xB")[-4:]
+    (1, 'NCHW', 'FP16', 'B')
+    """
+    match = _PERF.fullmatch(text)
+    if not match:
+        raise _perf_key_error(text)
+    *numbers, layout, types, direction = match.groups()
+    return (*map(int, numbers), layout, types, direction)
+
+
 def format_perf_key(problem: ConvProblem) -> str:
     """Perf-db key of a problem.
 
