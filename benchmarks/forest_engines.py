@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import importlib
 import importlib.util
+import resource
 import statistics
 import subprocess
 import sys
@@ -272,7 +273,7 @@ def warm(folder: Path, repeats: int) -> None:
 def cold(folder: Path, repeats: int) -> None:
     """Time fresh processes: whole run, and what loading and the first answer take within it."""
     cases = ["nothing", "numpy", *available()]
-    walls: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
+    spent: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in cases}
     for _ in range(repeats):
         for name in cases:
             command = [sys.executable, __file__, "--child", name, "--folder", str(folder)]
@@ -280,15 +281,21 @@ def cold(folder: Path, repeats: int) -> None:
                 command = [sys.executable, "-c", "print(0, 0)"]
             elif name == "numpy":
                 command = [sys.executable, "-c", "import numpy; print(0, 0)"]
-            before = time.perf_counter()
+            before, cpu_before = time.perf_counter(), _cpu_of_children()
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            wall = time.perf_counter() - before
+            wall, cpu = time.perf_counter() - before, _cpu_of_children() - cpu_before
             load, first = map(float, done.stdout.split())
-            walls[name].append((wall, load, first))
-    print(f"{'fresh process':28}{'whole':>10}{'load':>11}{'first':>11}")
-    for name, results in walls.items():
-        wall, load, first = (statistics.median(column) for column in zip(*results, strict=True))
-        print(f"{name:28}{wall * 1e3:>7.0f} ms{load * 1e3:>8.1f} ms{first * 1e3:>8.1f} ms")
+            spent[name].append((wall, cpu, load, first))
+    print(f"{'fresh process':28}{'whole':>11}{'its CPU':>11}{'load':>11}{'first':>11}")
+    for name, results in spent.items():
+        medians = (statistics.median(column) for column in zip(*results, strict=True))
+        print(f"{name:28}" + "".join(f"{median * 1e3:>8.1f} ms" for median in medians))
+
+
+def _cpu_of_children() -> float:
+    """Seconds of CPU, which a busy machine disturbs less than seconds on the wall."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def child(name: str, folder: Path) -> None:

@@ -87,21 +87,17 @@ def test_equals_lightgbm_also_at_thresholds(booster: lightgbm.Booster, forest: F
     assert forest.num_outputs == raw.shape[1]
 
 
-def test_every_decision_equals_lightgbm(booster: lightgbm.Booster) -> None:
+def test_every_decision_equals_lightgbm(booster: lightgbm.Booster, forest: Forest) -> None:
     """Leaf numbers instead of values: a wrong turn can't hide behind a small leaf."""
-    text = booster.model_to_string()
-    forest = Forest.from_lightgbm(text)
+    lines = booster.model_to_string().splitlines()
+    for at, line in enumerate(lines):
+        if line.startswith("leaf_value="):
+            lines[at] = "leaf_value=" + " ".join(map(str, range(len(line.split()))))
+    numbered = Forest.from_lightgbm("\n".join(lines))
     rows = _with_thresholds(forest, _rows(3, 400))
-    indices = np.asarray(booster.predict(rows, pred_leaf=True)).reshape(len(rows), -1)
-    values = [
-        [float(word) for word in line.partition("=")[2].split()]
-        for line in text.splitlines()
-        if line.startswith("leaf_value=")
-    ]
-    of_tree = np.stack([np.array(v)[indices[:, t]] for t, v in enumerate(values)], axis=1)
-    expected = of_tree.astype(np.float32).astype(np.float64)
-    by_output = expected.reshape(len(rows), -1, forest.num_outputs).sum(axis=1)
-    np.testing.assert_allclose(forest.predict(rows), by_output, rtol=1e-12, atol=1e-12)
+    indices = np.asarray(booster.predict(rows, pred_leaf=True))
+    sums = indices.reshape(len(rows), -1, forest.num_outputs).sum(axis=1)
+    np.testing.assert_array_equal(numbered.predict(rows), sums)
 
 
 def test_engines_give_the_same_bits(forest: Forest) -> None:
@@ -190,7 +186,7 @@ def test_half_precision_leaves_cost_little() -> None:
         Forest.from_lightgbm(booster, leaf_type=kind) for kind in get_args(model.LeafType)
     )
     difference = np.abs(half.predict(rows) - exact.predict(rows)).max()
-    assert 0 < difference < 1e-2
+    assert 0 < difference < 1e-3
     assert len(half.to_bytes()) < len(exact.to_bytes())
 
 

@@ -17,7 +17,7 @@ from foretune.predictor.forest.tables import MAX_LEAVES, Tables
 
 if TYPE_CHECKING:  # these imports take some milliseconds at start-up
     import numpy.typing as npt
-    from foretune.predictor.forest.lightgbm_text import LightGBMModel
+    from foretune.predictor.forest.lightgbm_text import LightGBMModel, Tree
 
 Engine = Literal["auto", "numpy", "llvm"]
 LeafType = Literal["float32", "float16"]
@@ -216,7 +216,8 @@ class Forest:
         ----------
         model : lightgbm.Booster or str
             The model or its text. A feature that the model was trained on as float32 is compared
-            exactly as LightGBM does; leaf values are rounded to `leaf_type`.
+            exactly as LightGBM does; leaf values, less the middle of their tree, are rounded to
+            `leaf_type`.
         bias : array_like, optional
             What to add to each output, such as the initial scores of a custom objective, which
             LightGBM doesn't keep.
@@ -250,10 +251,10 @@ class Forest:
             [tree for tree in model.trees[output::outputs] if tree.features]
             for output in range(outputs)
         ]
-        for output in range(outputs):
-            total[output] += sum(
-                float(tree.leaves[0]) for tree in model.trees[output::outputs] if not tree.features
-            )
+        # Centred leaves are small, so rounding them costs least; the first tree of an output, which
+        # holds LightGBM's own initial score, would otherwise cost most.
+        for number, tree in enumerate(model.trees):
+            total[number % outputs] += _middle(tree)
         trees = [tree for group in by_output for tree in group]
         features = np.array([f for tree in trees for f in tree.features], np.intp)
         thresholds = _as_float32(
@@ -265,7 +266,7 @@ class Forest:
             here = features == feature
             table, bins[here] = np.unique(thresholds[here], return_inverse=True)
             tables.append(table)
-        leaves = np.concatenate([np.empty(0), *(tree.leaves for tree in trees)])
+        leaves = np.concatenate([np.empty(0), *(tree.leaves - _middle(tree) for tree in trees)])
         return cls(
             threshold_counts=np.array([table.size for table in tables], np.intp),
             thresholds=np.concatenate([np.empty(0, np.float32), *tables]),
@@ -487,6 +488,10 @@ def _planes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Put all lowest bytes first, then all second ones: alike bytes side by side deflate better."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(little.view(np.uint8).reshape(array.size, array.dtype.itemsize).T)
+
+
+def _middle(tree: Tree) -> float:
+    return float(tree.leaves.min() + tree.leaves.max()) / 2
 
 
 def _as_float32(thresholds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:  # its import takes some milliseconds at start-up
     import numpy.typing as npt
 
 
+_BLOCK_NODES = 65_536
+
+
 class NumpyEngine:
     """Compares all nodes of all trees at once.
 
@@ -32,7 +35,6 @@ class NumpyEngine:
         self._word = word
         self._tables = tables
         self._first_leaf = tables.tree_first_leaf - exponent_of_one
-        self._tree_outputs = np.repeat(np.arange(tables.bias.size), tables.output_trees)
         first_node = np.searchsorted(tables.node_trees, np.arange(tables.num_trees))
         depth = np.arange(tables.node_trees.size) - first_node[tables.node_trees]
         # One row for each tree's first node, one for its second ...: reducing over rows is fast.
@@ -41,6 +43,11 @@ class NumpyEngine:
         self._kills[depth, tables.node_trees] = tables.node_kills.view(self._signed)
         self._compare_with = np.zeros(shape, np.intp)
         self._compare_with[depth, tables.node_trees] = tables.node_thresholds
+        # As many rows at once as the caches hold.
+        self._block = max(1, _BLOCK_NODES // self._kills.size)
+        of_row = np.repeat(np.arange(tables.bias.size), tables.output_trees)
+        of_block = np.arange(self._block)[:, np.newaxis] * tables.bias.size + of_row
+        self._slots = of_block.ravel()
         self._scratch = threading.local()
 
     def predict_one(self, row: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -56,21 +63,8 @@ class NumpyEngine:
         numpy.ndarray
             One float64 for each output.
         """
-        tables = self._tables
-        went_right, ruled_out = self._buffers()
-        # Every index is in range, and of the modes "wrap" is the quickest to find that out.
-        is_above = row.take(tables.threshold_features, mode="wrap") > tables.thresholds
-        # -1 is all ones: the kill mask stays where the row goes right and vanishes elsewhere.
-        np.negative(is_above.view(np.int8), out=went_right, casting="unsafe")
-        went_right.take(self._compare_with, out=ruled_out, mode="wrap")
-        np.bitwise_and(ruled_out, self._kills, out=ruled_out)
-        dead = np.bitwise_or.reduce(ruled_out, axis=0)
-        lowest = ~dead & (dead + 1)
-        as_float = lowest.view(self._word).astype(self._float)
-        exponent = as_float.view(self._signed) >> self._mantissa_bits
-        values = tables.leaves.take(self._first_leaf + exponent, mode="wrap")
-        # bincount adds in the order of the trees, in float64, as the compiled loop does.
-        return np.bincount(self._tree_outputs, values, tables.bias.size) + tables.bias
+        scores: npt.NDArray[np.float64] = self._score(row[np.newaxis])[0]
+        return scores
 
     def predict(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Score rows.
@@ -85,10 +79,28 @@ class NumpyEngine:
         numpy.ndarray
             Rows by outputs.
         """
-        scores = np.empty((len(rows), self._tables.bias.size))
-        for row, score in zip(rows, scores, strict=True):
-            score[:] = self.predict_one(row)
-        return scores
+        blocks = range(0, len(rows), self._block)
+        return np.concatenate([self._score(rows[i : i + self._block]) for i in blocks])
+
+    def _score(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        tables, count = self._tables, len(rows)
+        went_right, ruled_out = (buffer[:count] for buffer in self._buffers())
+        # Every index is in range, and of the modes "wrap" is the quickest to find that out.
+        is_above = rows.take(tables.threshold_features, 1, mode="wrap") > tables.thresholds
+        # -1 is all ones: the kill mask stays where the row goes right and vanishes elsewhere.
+        np.negative(is_above.view(np.int8), out=went_right, casting="unsafe")
+        went_right.take(self._compare_with, 1, out=ruled_out, mode="wrap")
+        np.bitwise_and(ruled_out, self._kills, out=ruled_out)
+        dead = np.bitwise_or.reduce(ruled_out, axis=1)
+        lowest = ~dead & (dead + 1)
+        as_float = lowest.view(self._word).astype(self._float)
+        exponent = as_float.view(self._signed) >> self._mantissa_bits
+        values = tables.leaves.take(self._first_leaf + exponent, mode="wrap")
+        # bincount adds in the order of the trees, in float64, as the compiled loop does.
+        outputs = tables.bias.size
+        slots = self._slots[: values.size]
+        sums = np.bincount(slots, values.ravel(), count * outputs).reshape(count, outputs)
+        return np.add(sums, tables.bias, out=sums)
 
     def _buffers(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Give this thread's scratch memory: fresh pages at every call cost more than the sums."""
@@ -96,8 +108,8 @@ class NumpyEngine:
             buffers: tuple[npt.NDArray[Any], npt.NDArray[Any]] = self._scratch.buffers
         except AttributeError:
             buffers = (
-                np.empty(self._tables.thresholds.size, self._signed),
-                np.empty(self._kills.shape, self._signed),
+                np.empty((self._block, self._tables.thresholds.size), self._signed),
+                np.empty((self._block, *self._kills.shape), self._signed),
             )
             self._scratch.buffers = buffers
         return buffers
