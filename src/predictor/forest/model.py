@@ -24,7 +24,7 @@ LeafType = Literal["float32", "float16"]
 
 _MAGIC = b"ftforest"
 _VERSION = 1
-# Magic, version, checksum of all that follows, length of the header block.
+# Magic, version, then checksum and length of all that follows.
 _PREFIX = struct.Struct("<8sIII")
 _FILE_MAGIC = b"foretune forests 1\n"
 # Length and checksum of the index.
