@@ -130,7 +130,7 @@ def open_archive(path: str | os.PathLike[str]) -> IO[bytes]:
     return path.open("rb")
 
 
-def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
+def read_lines(file: IO[bytes], log: IssueLog, errors: str = "strict") -> Iterator[tuple[int, str]]:
     r"""Yield number and text of each line of an open file, and close it at the end.
 
     Lines come without their end. A line that isn't UTF-8 costs itself. Where an archive breaks
@@ -142,6 +142,8 @@ def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
         From `open_archive`.
     log : IssueLog
         Takes the issues; if it is strict, the first ends the reading.
+    errors : {'strict', 'replace'}
+        Whether bytes that aren't UTF-8 cost their line, or are replaced.
 
     Yields
     ------
@@ -164,7 +166,7 @@ def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
             whole, newline, tail = block.rpartition(b"\n")
             if newline:
                 lines = b"".join([*rest, whole]).split(b"\n")
-                yield from _decode(lines, number, log)
+                yield from _decode(lines, number, log, errors)
                 number += len(lines)
                 rest = []
             rest.append(tail)
@@ -172,7 +174,7 @@ def read_lines(file: IO[bytes], log: IssueLog) -> Iterator[tuple[int, str]]:
             return
         last = b"".join(rest)
         if last:
-            yield from _decode([last], number, log)
+            yield from _decode([last], number, log, errors)
         elif not number:
             raise InputError("the file is empty", log.file)
 
@@ -202,10 +204,12 @@ def _read_block(file: IO[bytes], log: IssueLog, so_far: str) -> bytes | None:
         return None
 
 
-def _decode(lines: list[bytes], number: int, log: IssueLog) -> Iterator[tuple[int, str]]:
+def _decode(
+    lines: list[bytes], number: int, log: IssueLog, errors: str
+) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, number + 1):  # noqa: B020
         try:
-            yield number, line.decode().rstrip("\r")
+            yield number, line.decode(errors=errors).rstrip("\r")
         except UnicodeDecodeError:
             log.report(number, "not UTF-8; the line is skipped")
 
