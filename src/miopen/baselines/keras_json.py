@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ Array = npt.NDArray[np.float32]
 Layer = Callable[[list[Array]], list[Array]]
 #: An output of a layer: the layer's name and which output.
 Port = tuple[str, int]
+
+# binascii.Error of a broken base64 chunk is a ValueError.
+_WRONG_CONTENT = (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class KerasNet:
         data = load_json(path)
         try:
             return _build(data)
-        except (KeyError, TypeError, IndexError, ValueError, binascii.Error) as error:
+        except _WRONG_CONTENT as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"not a net that can be run ({reason})", str(path)) from error
 
@@ -159,7 +161,8 @@ def _build(data: Mapping[str, Any]) -> KerasNet:
 
 def _floats(chunks: Sequence[str]) -> Array:
     # Each chunk is base64 of its own, with its own padding: decode first, then join.
-    return np.frombuffer(b"".join(base64.b64decode(chunk) for chunk in chunks), dtype="<f4")
+    decoded = [base64.b64decode(chunk, validate=True) for chunk in chunks]
+    return np.frombuffer(b"".join(decoded), dtype="<f4")
 
 
 def _tensor(value: Mapping[str, Any]) -> Array:

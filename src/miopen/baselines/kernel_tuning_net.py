@@ -167,6 +167,8 @@ class KernelTuningNet:
             None where the net isn't asked, or ends the writing itself.
         """
         picks: list[str | None] = [None] * len(problems)
+        if not configs:
+            return picks
         agreement = self._agreement(configs)
         supported = iter([i for i, problem in enumerate(problems) if self.supports(problem)])
         while rows := list(islice(supported, _BATCH)):
@@ -178,23 +180,20 @@ class KernelTuningNet:
 
     def _agreement(self, configs: Sequence[str]) -> list[Array]:
         """For each step, which configs (rows) agree with which tokens (columns)."""
-        spelled = [self.recipe.spell(config) for config in configs]
-        count = max(self.kernel_steps.values(), default=self.steps)
+        known = np.array([[self.recipe.kernel in config] for config in configs])
         tables = []
-        for step in range(count):
-            table = np.zeros((len(configs), len(self.tokens)), np.float32)
-            for row, (config, words) in enumerate(zip(configs, spelled, strict=True)):
-                if self.recipe.kernel not in config:
-                    continue
-                place = step - 1 if self.kernel_steps else step
-                for column, token in enumerate(self.tokens):
-                    if place < 0:
-                        # A substring, so a type also lets in those whose names go on: as MIOpen.
-                        table[row, column] = token in self.kernel_steps and token in config
-                    elif place < len(words):
-                        table[row, column] = words[place] == token
-            tables.append(table)
-        return tables
+        if self.kernel_steps:
+            # A substring, so a type also lets in those whose names go on: as MIOpen.
+            named = [
+                [token in self.kernel_steps and token in config for token in self.tokens]
+                for config in configs
+            ]
+            tables.append(np.array(named))
+        steps = max(self.kernel_steps.values(), default=self.steps) - len(tables)
+        spelled = [self.recipe.spell(config)[:steps] for config in configs]
+        words = np.array([line + [""] * (steps - len(line)) for line in spelled])
+        tables += [words[:, step, None] == np.array(self.tokens) for step in range(steps)]
+        return [(known & table).astype(np.float32) for table in tables]
 
     def _decode(
         self, problems: Sequence[ConvProblem], alive: npt.NDArray[np.bool_], tables: list[Array]
