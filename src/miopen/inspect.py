@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem, conv_out_size
-from foretune.miopen.archive import ARCHIVES, Issue
+from foretune.miopen.archive import ARCHIVES, Issue, IssueLog, open_archive, read_lines
 from foretune.miopen.find_db import FindRecord, read_find_db
 from foretune.miopen.keys import parse_find_key, parse_perf_key
 from foretune.miopen.perf_db import read_perf_db
@@ -58,7 +59,7 @@ class DatabaseSummary:
         Problems of more than one group.
     by_direction, by_type, by_layout, by_dimensions, by_solver, winners : dict of str to int
         Problems by direction, data type, layout, "2-D" or "3-D"; entries by solver; and problems
-        by the solver with the least time (find-db only), most frequent first.
+        by the solver with the least time above zero (find-db only), most frequent first.
     items_per_problem : dict of int to int
         Problems by how many solvers they list.
     suspicious_counts : dict of str to int
@@ -217,7 +218,9 @@ class _Tally:
             self.suspect(line, key, "filter is larger than the padded input")
 
     def find_record(self, record: FindRecord) -> None:
-        best = min(record.items, key=lambda item: item.time_ms)
+        # A time that isn't above zero was not measured right, so it doesn't win.
+        measured = [item for item in record.items if item.time_ms > 0] or record.items
+        best = min(measured, key=attrgetter("time_ms"))
         self.winners[best.solver] += 1
         if best.solver.startswith(NAIVE_PREFIX) and len(record.items) > 1:
             self.suspect(record.line, record.key, "naive solver won where others ran")
@@ -243,8 +246,11 @@ def _is_find_db(path: str | os.PathLike[str]) -> bool:
         return True
     if name.endswith((".db", ".udb", "db.txt")):
         return False
-    perf = read_perf_db(path)
-    return not perf.is_sqlite and next(iter(perf), None) is None
+    if read_perf_db(path).is_sqlite:
+        return False
+    lines = read_lines(open_archive(path), IssueLog(os.fspath(path)))
+    key = next((line.partition("=")[0] for _, line in lines if "=" in line), "")
+    return "-" in key
 
 
 def _joined(*names: str) -> str:
