@@ -1,0 +1,1 @@
+"""Features of problems, one file for each operation."""

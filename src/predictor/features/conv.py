@@ -1,0 +1,242 @@
+"""Features of a convolution for a tree model.
+
+The same arithmetic serves training, on columns, and a single answer, on plain floats: it is
+written once against a handful of functions (:class:`Columns`, :class:`Scalars`) that exist for
+both. Sizes go in as they are (trees don't mind scale); what a tree can't easily build from them
+goes in ready-made: the implicit-GEMM shape of the direction, tile and wave quantisation,
+alignment, bytes, arithmetic intensity, a roofline time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.devices import DeviceFacts
+from foretune.kernels.problem import DTYPE_BYTES
+
+#: Raise when a feature's meaning changes; bundles of another version are refused.
+FEATURE_VERSION = 1
+
+#: Numbers that describe a problem fully (apart from direction), in order.
+RAW_NAMES = (
+    "is_3d dtype element_bytes channels_last batch in_channels out_channels groups "
+    "in_d in_h in_w out_d out_h out_w fil_d fil_h fil_w "
+    "pad_d pad_h pad_w stride_d stride_h stride_w dil_d dil_h dil_w"
+).split()
+
+DTYPE_CODES = {"FP32": 0, "FP16": 1, "BF16": 2, "INT8": 3}
+LAYOUT_CODES = {"NCHW": 0, "NCDHW": 0, "NHWC": 1, "NDHWC": 1}
+
+_GEMM_TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
+_TILE_SIZES = (16, 32, 64, 128, 256)
+
+
+class Scalars:
+    """The functions that features are written with, for one problem."""
+
+    log2 = staticmethod(log2)
+    ceil = staticmethod(ceil)
+    maximum = staticmethod(max)
+    minimum = staticmethod(min)
+
+    @staticmethod
+    def alignment(value: float) -> float:
+        """Largest power of two, at most 128, that divides the value."""
+        whole = int(value)
+        return min(whole & -whole, 128) or 128
+
+
+class Columns:
+    """The functions that features are written with, for columns of problems."""
+
+    log2 = staticmethod(np.log2)
+    ceil = staticmethod(np.ceil)
+    maximum = staticmethod(np.maximum)
+    minimum = staticmethod(np.minimum)
+
+    @staticmethod
+    def alignment(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Largest power of two, at most 128, that divides each value."""
+        whole = value.astype(np.int64)
+        lowest = np.minimum(whole & -whole, 128)
+        return np.where(lowest == 0, 128, lowest).astype(np.float64)
+
+
+def raw_numbers(problem: ConvProblem) -> list[float]:
+    """Numbers of a problem in the order of `RAW_NAMES`; 2-D is a 3-D problem of depth 1."""
+    p = problem
+    if len(p.in_size) == 2:
+        head: tuple[float, ...] = (0,)
+        lead, zero = (1,), (0,)
+    else:
+        head, lead, zero = (1,), (), ()
+    return [
+        *head,
+        DTYPE_CODES[p.dtype],
+        DTYPE_BYTES[p.dtype],
+        LAYOUT_CODES[p.layout],
+        p.batch,
+        p.in_channels,
+        p.out_channels,
+        p.groups,
+        *lead,
+        *p.in_size,
+        *lead,
+        *p.out_size,
+        *lead,
+        *p.filter_size,
+        *zero,
+        *p.padding,
+        *lead,
+        *p.stride,
+        *lead,
+        *p.dilation,
+    ]
+
+
+def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -> dict[str, Any]:
+    """Name -> value for one problem (`m` = Scalars) or for columns (`m` = Columns)."""
+    (
+        is_3d, dtype, b, channels_last, n, c, k, g,
+        in_d, in_h, in_w, out_d, out_h, out_w, fil_d, fil_h, fil_w,
+        pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w,
+    ) = raw  # fmt: skip
+    cg, kg = c / g, k / g
+    in_px, out_px, taps = in_d * in_h * in_w, out_d * out_h * out_w, fil_d * fil_h * fil_w
+    step = stride_d * stride_h * stride_w
+    f = dict(zip(RAW_NAMES, raw, strict=True))
+    f["in_channels_group"], f["out_channels_group"] = cg, kg
+    f["in_px"], f["out_px"], f["taps"] = in_px, out_px, taps
+
+    # Implicit GEMM: rows x columns x depth as solvers map the direction.
+    if direction == "F":
+        gm, gn, gk = kg, n * out_px, cg * taps
+    elif direction == "B":
+        gm, gn, gk = cg, n * in_px, kg * taps / m.minimum(step, taps)
+    else:
+        gm, gn, gk = kg, cg * taps, n * out_px
+    f["gemm_m"], f["gemm_n"], f["gemm_k"] = gm, gn, gk
+    lm, ln, lk = m.log2(gm), m.log2(gn), m.log2(gk)
+    f["gemm_mn"], f["gemm_mk"], f["gemm_nk"] = lm - ln, lm - lk, ln - lk
+    f["gemm_mn_area"] = lm + ln
+
+    x_bytes, w_bytes, y_bytes = n * c * in_px * b, k * cg * taps * b, n * k * out_px * b
+    flops = 2.0 * n * k * out_px * cg * taps
+    traffic = x_bytes + w_bytes + y_bytes
+    f["x_bytes"], f["w_bytes"], f["y_bytes"] = x_bytes, w_bytes, y_bytes
+    l_flops, l_traffic = m.log2(flops), m.log2(traffic)
+    f["log_flops"], f["log_traffic"] = l_flops, l_traffic
+    f["intensity"] = l_flops - l_traffic
+    im2col = cg * g * taps * out_px * b
+    f["im2col_bytes"] = im2col
+    f["im2col_growth"] = im2col * n / traffic
+    f["w_share"], f["x_share"] = w_bytes / traffic, x_bytes / traffic
+    f["x_per_y"] = x_bytes / y_bytes
+    seconds_math = flops / _peak(device, b, m)
+    seconds_memory = traffic / (device.bandwidth_gbs * 1e9)
+    f["roofline"] = m.log2(m.maximum(m.maximum(seconds_math, seconds_memory), 1e-9))
+    f["math_per_memory"] = m.log2(seconds_math / seconds_memory)
+    f["flops_per_unit"] = l_flops - log2(device.compute_units)
+
+    for name, value in (
+        ("c", c), ("k", k), ("cg", cg), ("kg", kg), ("n", n), ("out_px", out_px),
+        ("in_px", in_px), ("gemm_n", gn), ("gemm_k", gk), ("in_w", in_w), ("out_w", out_w),
+        ("in_h", in_h), ("out_h", out_h),
+    ):  # fmt: skip
+        f[f"align_{name}"] = m.alignment(value)
+
+    for size in _TILE_SIZES:
+        f[f"tile_m_{size}"] = gm / (m.ceil(gm / size) * size)
+        f[f"tile_n_{size}"] = gn / (m.ceil(gn / size) * size)
+    f["tile_k_16"] = gk / (m.ceil(gk / 16) * 16)
+    f["tile_k_64"] = gk / (m.ceil(gk / 64) * 64)
+    units = float(device.compute_units)
+    for rows, cols in _GEMM_TILES:
+        waves = m.ceil(gm / rows) * m.ceil(gn / cols) * g / units
+        f[f"waves_{rows}x{cols}"] = waves
+        f[f"wave_fill_{rows}x{cols}"] = waves / m.ceil(waves)
+    f["depth_per_wave"] = lk - m.log2(m.ceil(gm / 128) * m.ceil(gn / 128) * g / units)
+    # GEMM solvers in NCHW run once for each image and group.
+    f["image_waves"] = m.ceil(gm / 64) * m.ceil((in_px if direction == "B" else out_px) / 64) / units
+
+    # Winograd tiles cover the plane that is written: y, for B x, for W the filter.
+    plane = {"F": (out_h, out_w), "B": (in_h, in_w), "W": (fil_h, fil_w)}[direction]
+    for size in (2, 3):
+        tiles = m.ceil(plane[0] / size) * m.ceil(plane[1] / size)
+        f[f"winograd_fill_{size}"] = plane[0] * plane[1] / (tiles * size * size)
+        f[f"winograd_waves_{size}"] = n * g * tiles * m.ceil(gm / 32) / (32 * units)
+    f["winograd_filter_fill"] = (
+        fil_h * fil_w / (m.ceil(fil_h / 3) * m.ceil(fil_w / 3) * 9)
+    )
+
+    f["is_1x1"] = (taps == 1) * 1.0
+    f["is_3x3"] = ((fil_h == 3) & (fil_w == 3)) * 1.0
+    f["unit_stride"] = (step == 1) * 1.0
+    f["no_padding"] = (pad_d + pad_h + pad_w == 0) * 1.0
+    f["unit_dilation"] = (dil_d * dil_h * dil_w == 1) * 1.0
+    f["depthwise"] = ((g == c) & (g > 1)) * 1.0
+    f["same_size"] = (in_px == out_px) * 1.0
+    f["square_filter"] = (fil_h == fil_w) * 1.0
+    f["log_w_bytes"], f["log_x_bytes"] = m.log2(w_bytes), m.log2(x_bytes)
+    f["c_per_k"] = cg / kg
+    f["px_per_channel"] = out_px / k
+    f["left_over_h"] = (in_h + 2 * pad_h - dil_h * (fil_h - 1) - 1) % stride_h
+    f["padded_share"] = (in_h * in_w) / ((in_h + 2 * pad_h) * (in_w + 2 * pad_w))
+    f["compute_units"] = raw[0] * 0.0 + units
+    return f
+
+
+def _peak(device: DeviceFacts, element_bytes: Any, m: Any) -> Any:
+    if m is Scalars:
+        return device.peak_flops(int(element_bytes))
+    peaks = np.ones(9)
+    for size in (1, 2, 4, 8):
+        peaks[size] = device.peak_flops(size)
+    return peaks[element_bytes.astype(np.int64)]
+
+
+def feature_row(problem: ConvProblem, device: DeviceFacts) -> npt.NDArray[np.float32]:
+    """Features of one problem, shape (features,), in the order of `FEATURE_NAMES`.
+
+    Examples
+    --------
+    >>> from foretune.kernels.devices import device_facts
+    >>> problem = ConvProblem("F", 8, 64, (56, 56), 64, (3, 3), padding=(1, 1))
+    >>> row = feature_row(problem, device_facts("gfx942"))
+    >>> float(row[FEATURE_NAMES.index("gemm_k")])
+    576.0
+    """
+    values = _features(raw_numbers(problem), problem.direction, device, Scalars)
+    return np.array(list(values.values()), dtype=np.float32)
+
+
+def feature_matrix(
+    problems: Iterable[ConvProblem], direction: str, device: DeviceFacts
+) -> npt.NDArray[np.float32]:
+    """Features of many problems of one direction, shape (problems, features)."""
+    raw = np.array([raw_numbers(problem) for problem in problems], dtype=np.float64)
+    return raw_features(raw.reshape(-1, len(RAW_NAMES)), direction, device)
+
+
+def raw_features(
+    raw: npt.NDArray[np.float64], direction: str, device: DeviceFacts
+) -> npt.NDArray[np.float32]:
+    """Features from raw numbers of shape (problems, `RAW_NAMES`)."""
+    columns = _features([raw[:, i] for i in range(raw.shape[1])], direction, device, Columns)
+    return np.stack([np.asarray(column, np.float32) for column in columns.values()], axis=1)
+
+
+FEATURE_NAMES: tuple[str, ...] = tuple(
+    _features(
+        raw_numbers(ConvProblem("F", 1, 1, (1, 1), 1, (1, 1))),
+        "F",
+        DeviceFacts("gfx90a", "", 104, 1700, 1638.4),
+        Scalars,
+    )
+)
