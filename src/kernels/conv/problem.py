@@ -293,11 +293,14 @@ def conv_out_size(
     >>> conv_out_size((56, 56), (3, 3), (2, 2), (1, 1), (1, 1))
     (28, 28)
     """
+    # A list, not a generator: this is half the price, and problems are made by the 100,000.
     return tuple(
-        (size + 2 * pad - dil * (fil - 1) - 1) // step + 1
-        for size, fil, step, pad, dil in zip(
-            in_size, filter_size, stride, padding, dilation, strict=True
-        )
+        [
+            (size + 2 * pad - dil * (fil - 1) - 1) // step + 1
+            for size, fil, step, pad, dil in zip(
+                in_size, filter_size, stride, padding, dilation, strict=True
+            )
+        ]
     )
 
 
