@@ -1,0 +1,79 @@
+"""Score the models on a find-db against what was tuned, AMD's nets and simple pickers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from foretune.cli.extras import train_extra
+from foretune.cli.progress import progress
+from foretune.cli.table import format_table
+
+PARTS = ("test", "calibrate", "unseen", "all")
+
+EXAMPLES = """\
+examples:
+  foretune compare miopen --arch gfx942 --find-db gfx942130.HIP.fdb.txt.bz2
+  with the nets that AMD ships and the pickers that learn from the databases in a folder:
+    foretune compare miopen --arch gfx90a --cu 110 --find-db gfx90a6e.HIP.fdb.txt.bz2 \\
+        --db /opt/rocm/share/miopen/db --part unseen --miopen 3.6 --json
+
+Only shapes that training never saw are scored, unless --part all is asked for: "test" shapes,
+those of "calibrate", which set the thresholds of acceptance, or both ("unseen").
+Slowdown is a geometric mean over the picks that the database lists. Needs foretune[train].
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("family", choices=["miopen"], help="whose kernels")
+    parser.add_argument("--find-db", metavar="FILE", required=True, help="what was tuned")
+    parser.add_argument("--arch", required=True, help="arch that it was tuned on, such as gfx942")
+    parser.add_argument(
+        "--cu", type=int, metavar="N", help="compute units; default: what the file's name says"
+    )
+    parser.add_argument(
+        "--db",
+        metavar="FOLDER",
+        help="databases that the simple pickers learn from, and AMD's nets (*.tn.model)",
+    )
+    parser.add_argument(
+        "--part", choices=PARTS, default="test", help="shapes to score (default %(default)s)"
+    )
+    parser.add_argument(
+        "--miopen",
+        metavar="VERSION",
+        default="any",
+        help="only solvers that this release can run, such as 3.6 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--risk", type=float, default=0.05, help="stated risk of accepting (default %(default)s)"
+    )
+    parser.add_argument(
+        "--models", metavar="FOLDER", help="models, a folder for each arch (default: the shipped)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print the tables, and return the exit code."""
+    with train_extra("compare"), progress() as show:
+        from foretune.miopen.comparison import compare_miopen
+
+        report = compare_miopen(
+            options.find_db,
+            options.arch,
+            options.cu,
+            db=options.db,
+            part=options.part,
+            miopen=options.miopen,
+            risk=options.risk,
+            models=options.models,
+            on_progress=show,
+        )
+    if options.json:
+        print(json.dumps(report.to_dict()))
+        return 0
+    for title, headers, rows in report.tables():
+        print(f"{title}:\n{format_table(headers, rows, headers[1:])}")
+    return 0

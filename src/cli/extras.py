@@ -1,0 +1,36 @@
+"""Turns a missing optional package into one clear message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from foretune.errors import InputError
+
+_TRAIN = {"lightgbm", "sklearn", "scipy", "pandas", "pyarrow", "platformdirs", "filelock"}
+
+
+@contextmanager
+def train_extra(verb: str) -> Iterator[None]:
+    """Say what to install if the block fails for want of the extra `train`.
+
+    Examples
+    --------
+    >>> with train_extra("train"):
+    ...     raise ModuleNotFoundError(name="lightgbm")
+    Traceback (most recent call last):
+    foretune.errors.InputError: train: needs foretune[train]: pip install 'foretune[train]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _TRAIN:
+            raise
+        raise InputError("needs foretune[train]: pip install 'foretune[train]'", verb) from None
+    except OSError as error:
+        if "libgomp" not in str(error):
+            raise
+        raise InputError(
+            f"LightGBM can't be loaded ({error}); install the system's libgomp (Debian: libgomp1)",
+            verb,
+        ) from None
