@@ -1,1 +1,53 @@
-"""foretune picks GPU kernels without searching."""
+"""foretune picks GPU kernels without searching.
+
+>>> import foretune
+>>> problem = foretune.ConvProblem("F", 32, 64, (56, 56), 128, (1, 1), dtype="FP16")
+>>> foretune.predict(problem, arch="gfx942", compute_units=304).arch
+'gfx942'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretune.api import Predictor, predict
+    from foretune.errors import InputError
+    from foretune.kernels.conv.problem import ConvProblem
+    from foretune.predictor.prediction import Prediction, Solution
+
+__all__ = [
+    "ConvProblem",
+    "InputError",
+    "Prediction",
+    "Predictor",
+    "Solution",
+    "__version__",
+    "predict",
+]
+
+# A constant, because asking importlib.metadata takes as long as an answer.
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConvProblem": "foretune.kernels.conv.problem",
+    "InputError": "foretune.errors",
+    "Prediction": "foretune.predictor.prediction",
+    "Predictor": "foretune.api",
+    "Solution": "foretune.predictor.prediction",
+    "predict": "foretune.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,172 @@
+"""Questions to any family of kernels: what the package's public names stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.miopen.driver import parse_problem_line
+from foretune.miopen.predictor import DEFAULT_RISK, MIOpenPredictor, shipped_models
+from foretune.predictor.ranking import JUDGED
+
+if TYPE_CHECKING:
+    import os
+
+    from foretune.predictor.prediction import Prediction
+
+FAMILIES = ("miopen", "kernels")
+DEFAULT_TOP = JUDGED
+
+
+class Predictor:
+    """Predicts for one device.
+
+    Make one for many problems: it loads its model once, and remembers its answers.
+
+    Parameters
+    ----------
+    arch : str
+        "gfx942", or as a device reports it: "gfx90a:sramecc+:xnack-". An arch without a model
+        gets answers without solutions, never accepted.
+    compute_units : int, optional
+        Default: the arch's usual count.
+    risk : float, default 0.05
+        Share of accepted answers that may turn out slower than 1.10 times the best.
+    family : {'miopen', 'kernels'}
+        Whose kernels: MIOpen's solvers or foretune's own library.
+    miopen : str, default 'any'
+        MIOpen release whose solvers may be picked, such as "3.6"; "any" takes every solver that
+        the databases know.
+    models : path-like, optional
+        Folder with a model for each arch. Default: the models that come with foretune.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be understood.
+
+    Examples
+    --------
+    >>> predictor = Predictor("gfx942", 304)
+    >>> answers = predictor.predict_many(
+    ...     [ConvProblem("F", n, 64, (56, 56), 64, (3, 3), padding=(1, 1)) for n in (16, 32)]
+    ... )
+    >>> [len(answer.solutions) > 0 for answer in answers]
+    [True, True]
+    """
+
+    def __init__(
+        self,
+        arch: str,
+        compute_units: int | None = None,
+        *,
+        risk: float = DEFAULT_RISK,
+        family: str = "miopen",
+        miopen: str = "any",
+        models: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if family == "kernels":
+            raise InputError(
+                "foretune's own kernel library can't be asked yet; ask for miopen", "family"
+            )
+        if family not in FAMILIES:
+            raise InputError(f"expected one of {', '.join(FAMILIES)}, got {family!r}", "family")
+        self._family = MIOpenPredictor(arch, compute_units, risk=risk, miopen=miopen, models=models)
+
+    def predict(self, problem: ConvProblem | str, top: int = DEFAULT_TOP) -> Prediction:
+        """Answer one problem.
+
+        Parameters
+        ----------
+        problem : ConvProblem or str
+            As text a find-db key, or a MIOpenDriver line that names one direction.
+        top : int, default 4
+            Solutions to give at most.
+        """
+        if top < 1:
+            raise InputError(f"expected at least 1, got {top}", "top")
+        if not isinstance(problem, ConvProblem):
+            problem = _one_problem(problem)
+        return self._family.predict(problem, top)
+
+    def predict_many(
+        self, problems: Iterable[ConvProblem | str], top: int = DEFAULT_TOP
+    ) -> list[Prediction]:
+        """Answer many problems, in order."""
+        return [self.predict(problem, top) for problem in problems]
+
+
+def predict(
+    problem: ConvProblem | str,
+    arch: str,
+    compute_units: int | None = None,
+    *,
+    risk: float = DEFAULT_RISK,
+    top: int = DEFAULT_TOP,
+    family: str = "miopen",
+    miopen: str = "any",
+) -> Prediction:
+    """Tell which kernel and config win for a problem, and how sure that is.
+
+    Parameters
+    ----------
+    problem : ConvProblem or str
+        As text a find-db key, or a MIOpenDriver line that names one direction.
+    arch, compute_units, risk, family, miopen
+        As for `Predictor`, the last few of which are kept loaded.
+    top : int, default 4
+        Solutions to give at most.
+
+    Returns
+    -------
+    Prediction
+        Solutions, the best first, and whether the first may be used without measuring.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be understood.
+
+    Examples
+    --------
+    >>> answer = predict(
+    ...     "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F", arch="gfx942", compute_units=304
+    ... )
+    >>> answer.problem.batch, answer.arch, len(answer.solutions) > 0
+    (32, 'gfx942', True)
+    """
+    return _kept_predictor(arch, compute_units, risk, family, miopen).predict(problem, top)
+
+
+def known_archs() -> tuple[str, ...]:
+    """Archs that a model comes for.
+
+    Examples
+    --------
+    >>> "gfx942" in known_archs()
+    True
+    """
+    return tuple(sorted(path.name for path in shipped_models().glob("gfx*") if path.is_dir()))
+
+
+@lru_cache(maxsize=8)
+def _kept_predictor(
+    arch: str, compute_units: int | None, risk: float, family: str, miopen: str
+) -> Predictor:
+    return Predictor(arch, compute_units, risk=risk, family=family, miopen=miopen)
+
+
+def _one_problem(text: str) -> ConvProblem:
+    problems = parse_problem_line(text)
+    if len(problems) > 1:
+        directions = ", ".join(problem.direction for problem in problems)
+        raise InputError(
+            f"the line names {len(problems)} problems (directions {directions}), expected one; "
+            "say which by -F 1, 2 or 4, or give the list from "
+            "foretune.miopen.driver.parse_driver_line to Predictor.predict_many",
+            "driver line, -F",
+        )
+    return problems[0]
