@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import DeviceFacts
-from foretune.predictor.features.conv import RAW_NAMES, FEATURE_NAMES, raw_features, raw_numbers
+from foretune.predictor.features.conv import FEATURE_NAMES, RAW_NAMES, raw_features, raw_numbers
 from foretune.predictor.split import shape_position
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +34,8 @@ class RankingData:
         Index into `devices`.
     position : array of shape (records,)
         Place of the record's shape in the split, in [0, 1); records of one shape share it.
+    names : array of shape (records,)
+        What the records are called, for people.
     """
 
     direction: str
@@ -44,6 +45,7 @@ class RankingData:
     times: Floats
     device: npt.NDArray[np.int64]
     position: Floats
+    names: npt.NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -56,7 +58,7 @@ class RankingData:
             out[rows] = raw_features(self.raw[rows], self.direction, facts)
         return out
 
-    def take(self, rows: npt.NDArray[Any]) -> RankingData:
+    def take(self, rows: Any) -> RankingData:
         """Keep some records, by index or flag."""
         return replace(
             self,
@@ -64,6 +66,7 @@ class RankingData:
             times=self.times[rows],
             device=self.device[rows],
             position=self.position[rows],
+            names=self.names[rows],
         )
 
     def keep_candidates(self, keep: npt.NDArray[np.bool_]) -> RankingData:
@@ -83,6 +86,7 @@ def ranking_data(
     times: Sequence[dict[str, float]],
     device: npt.NDArray[np.int64],
     devices: tuple[DeviceFacts, ...],
+    names: Sequence[str],
 ) -> RankingData:
     """Collect records of one direction.
 
@@ -95,6 +99,8 @@ def ranking_data(
     device : array of shape (records,)
         Index into `devices`.
     devices : tuple of DeviceFacts
+    names : sequence of str
+        What the records are called.
     """
     candidates = tuple(sorted({name for record in times for name in record}))
     column = {name: i for i, name in enumerate(candidates)}
@@ -111,4 +117,5 @@ def ranking_data(
         matrix,
         device,
         np.array([shape_position(problem) for problem in problems]),
+        np.array(names),
     )

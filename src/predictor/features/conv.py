@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import DeviceFacts
 from foretune.kernels.problem import DTYPE_BYTES
@@ -32,6 +31,11 @@ RAW_NAMES = (
 
 DTYPE_CODES = {"FP32": 0, "FP16": 1, "BF16": 2, "INT8": 3}
 LAYOUT_CODES = {"NCHW": 0, "NCDHW": 0, "NHWC": 1, "NDHWC": 1}
+
+_Numbers = tuple[int, ...]
+# What stands for depth in the raw numbers: is_3d, then sizes and steps, then padding.
+_FLAT: tuple[_Numbers, _Numbers, _Numbers] = ((0,), (1,), (0,))
+_DEEP: tuple[_Numbers, _Numbers, _Numbers] = ((1,), (), ())
 
 _GEMM_TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
 _TILE_SIZES = (16, 32, 64, 128, 256)
@@ -72,10 +76,9 @@ def raw_numbers(problem: ConvProblem) -> list[float]:
     """Numbers of a problem in the order of `RAW_NAMES`; 2-D is a 3-D problem of depth 1."""
     p = problem
     if len(p.in_size) == 2:
-        head: tuple[float, ...] = (0,)
-        lead, zero = (1,), (0,)
+        head, lead, zero = _FLAT
     else:
-        head, lead, zero = (1,), (), ()
+        head, lead, zero = _DEEP
     return [
         *head,
         DTYPE_CODES[p.dtype],
@@ -100,10 +103,32 @@ def raw_numbers(problem: ConvProblem) -> list[float]:
     ]
 
 
+def why_unsupported(problem: ConvProblem) -> str:
+    """Say why a problem has no features; empty if it has.
+
+    Examples
+    --------
+    >>> why_unsupported(ConvProblem("F", 1, 8, (8, 8), 8, (1, 1), dtype="FP64"))
+    'no data for type FP64'
+    """
+    p = problem
+    if p.dtype not in DTYPE_CODES:
+        return f"no data for type {p.dtype}"
+    if not p.dtype == p.weight_dtype == p.out_dtype:
+        return "no data for tensors of unlike types"
+    if p.layout not in LAYOUT_CODES:
+        return f"no data for layout {p.layout}"
+    if not p.layout == p.weight_layout == p.out_layout:
+        return "no data for tensors of unlike layouts"
+    if p.cast or p.weight_cast or p.out_cast:
+        return "no data for casts"
+    return "no data for a bias" if p.bias else ""
+
+
 def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -> dict[str, Any]:
     """Name -> value for one problem (`m` = Scalars) or for columns (`m` = Columns)."""
     (
-        is_3d, dtype, b, channels_last, n, c, k, g,
+        _is_3d, _dtype, b, _channels_last, n, c, k, g,
         in_d, in_h, in_w, out_d, out_h, out_w, fil_d, fil_h, fil_w,
         pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w,
     ) = raw  # fmt: skip
@@ -163,7 +188,9 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
         f[f"wave_fill_{rows}x{cols}"] = waves / m.ceil(waves)
     f["depth_per_wave"] = lk - m.log2(m.ceil(gm / 128) * m.ceil(gn / 128) * g / units)
     # GEMM solvers in NCHW run once for each image and group.
-    f["image_waves"] = m.ceil(gm / 64) * m.ceil((in_px if direction == "B" else out_px) / 64) / units
+    f["image_waves"] = (
+        m.ceil(gm / 64) * m.ceil((in_px if direction == "B" else out_px) / 64) / units
+    )
 
     # Winograd tiles cover the plane that is written: y, for B x, for W the filter.
     plane = {"F": (out_h, out_w), "B": (in_h, in_w), "W": (fil_h, fil_w)}[direction]
@@ -171,9 +198,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
         tiles = m.ceil(plane[0] / size) * m.ceil(plane[1] / size)
         f[f"winograd_fill_{size}"] = plane[0] * plane[1] / (tiles * size * size)
         f[f"winograd_waves_{size}"] = n * g * tiles * m.ceil(gm / 32) / (32 * units)
-    f["winograd_filter_fill"] = (
-        fil_h * fil_w / (m.ceil(fil_h / 3) * m.ceil(fil_w / 3) * 9)
-    )
+    f["winograd_filter_fill"] = fil_h * fil_w / (m.ceil(fil_h / 3) * m.ceil(fil_w / 3) * 9)
 
     f["is_1x1"] = (taps == 1) * 1.0
     f["is_3x3"] = ((fil_h == 3) & (fil_w == 3)) * 1.0
@@ -212,8 +237,14 @@ def feature_row(problem: ConvProblem, device: DeviceFacts) -> npt.NDArray[np.flo
     >>> float(row[FEATURE_NAMES.index("gemm_k")])
     576.0
     """
-    values = _features(raw_numbers(problem), problem.direction, device, Scalars)
-    return np.array(list(values.values()), dtype=np.float32)
+    return features_of_raw(raw_numbers(problem), problem.direction, device)
+
+
+def features_of_raw(
+    raw: list[float], direction: str, device: DeviceFacts
+) -> npt.NDArray[np.float32]:
+    """Features of one problem from its raw numbers, shape (features,)."""
+    return np.array(list(_features(raw, direction, device, Scalars).values()), dtype=np.float32)
 
 
 def feature_matrix(
@@ -240,3 +271,6 @@ FEATURE_NAMES: tuple[str, ...] = tuple(
         Scalars,
     )
 )
+
+#: Where the binary logarithm of the roofline time in seconds stands.
+ROOFLINE_AT = FEATURE_NAMES.index("roofline")

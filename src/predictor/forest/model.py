@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
@@ -205,19 +205,19 @@ class Forest:
     @classmethod
     def from_lightgbm(
         cls,
-        model: _HasModelText | str,
+        models: _HasModelText | str | Sequence[_HasModelText | str],
         *,
         bias: npt.ArrayLike | None = None,
         leaf_type: LeafType = "float32",
     ) -> Forest:
-        """Take over the trees of a trained model.
+        """Take over the trees of one trained model, or of several that look at the same rows.
 
         Parameters
         ----------
-        model : lightgbm.Booster or str
-            The model or its text. A feature that the model was trained on as float32 is compared
-            exactly as LightGBM does; leaf values, less the middle of their tree, are rounded to
-            `leaf_type`.
+        models : lightgbm.Booster or str, or a sequence of them
+            Models or their texts; the outputs of several stand one after another. A feature that
+            a model was trained on as float32 is compared exactly as LightGBM does; leaf values,
+            less the middle of their tree, are rounded to `leaf_type`.
         bias : array_like, optional
             What to add to each output, such as the initial scores of a custom objective, which
             LightGBM doesn't keep.
@@ -232,29 +232,37 @@ class Forest:
         Raises
         ------
         InputError
-            If the model uses what foretune doesn't evaluate (see `parse_model_text`).
+            If a model uses what foretune doesn't evaluate (see `parse_model_text`).
         """
         from foretune.predictor.forest.lightgbm_text import parse_model_text
 
-        text = model if isinstance(model, str) else model.model_to_string()
-        return cls._from_parsed(parse_model_text(text), bias, leaf_type)
+        several = (
+            [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+        )
+        texts = [model if isinstance(model, str) else model.model_to_string() for model in several]
+        return cls._from_parsed([parse_model_text(text) for text in texts], bias, leaf_type)
 
     @classmethod
     def _from_parsed(
-        cls, model: LightGBMModel, bias: npt.ArrayLike | None, leaf_type: LeafType
+        cls, models: Sequence[LightGBMModel], bias: npt.ArrayLike | None, leaf_type: LeafType
     ) -> Forest:
-        outputs = model.num_outputs
-        total = np.zeros(outputs) if bias is None else np.array(bias, np.float64)
-        if total.shape != (outputs,):
-            raise ValueError(f"bias has shape {total.shape}, the model has {outputs} outputs")
-        by_output = [
-            [tree for tree in model.trees[output::outputs] if tree.features]
-            for output in range(outputs)
+        widths = {model.num_features for model in models}
+        if len(widths) != 1:
+            raise ValueError(f"models of {sorted(widths)} features can't share rows")
+        outputs = [
+            list(model.trees[output :: model.num_outputs])
+            for model in models
+            for output in range(model.num_outputs)
         ]
+        total = np.zeros(len(outputs)) if bias is None else np.array(bias, np.float64)
+        if total.shape != (len(outputs),):
+            raise ValueError(f"bias has shape {total.shape}, there are {len(outputs)} outputs")
         # Centred leaves are small, so rounding them costs least; the first tree of an output, which
         # holds LightGBM's own initial score, would otherwise cost most.
-        for number, tree in enumerate(model.trees):
-            total[number % outputs] += _middle(tree)
+        for output, group in enumerate(outputs):
+            for tree in group:
+                total[output] += _middle(tree)
+        by_output = [[tree for tree in group if tree.features] for group in outputs]
         trees = [tree for group in by_output for tree in group]
         features = np.array([f for tree in trees for f in tree.features], np.intp)
         thresholds = _as_float32(
@@ -262,7 +270,7 @@ class Forest:
         )
         bins = np.zeros(features.size, np.intp)
         tables = []
-        for feature in range(model.num_features):
+        for feature in range(widths.pop()):
             here = features == feature
             table, bins[here] = np.unique(thresholds[here], return_inverse=True)
             tables.append(table)

@@ -1,0 +1,225 @@
+"""Answers which MIOpen solver and tuning parameters win, from a trained bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from foretune.errors import InputError
+from foretune.kernels.devices import DeviceFacts, device_facts
+from foretune.miopen.config_ranking import ConfigRanking
+from foretune.miopen.names import parse_arch, usual_compute_units
+from foretune.miopen.solvers import SOLVERS, can_run, name_in
+from foretune.miopen.workspace import workspace_bytes
+from foretune.predictor.acceptance import Acceptance, to_bits
+from foretune.predictor.bundle import RankingBundle
+from foretune.predictor.features.conv import (
+    ROOFLINE_AT,
+    features_of_raw,
+    raw_numbers,
+    why_unsupported,
+)
+from foretune.predictor.prediction import Prediction, Solution
+from foretune.predictor.ranking import JUDGED, RankingModel
+
+if TYPE_CHECKING:
+    import os
+
+    import numpy.typing as npt
+    from foretune.kernels.conv.problem import ConvProblem
+
+DEFAULT_RISK = 0.05
+_REMEMBERED = 100_000
+
+
+class MIOpenPredictor:
+    """Predicts for one device and release.
+
+    Parameters
+    ----------
+    arch : str
+        "gfx942", or as a device reports it: "gfx90a:sramecc+:xnack-".
+    compute_units : int, optional
+        Default: the arch's usual count.
+    risk : float, default 0.05
+        Share of accepted answers that may turn out slower than 1.10 times the best, or no
+        solver of the problem at all.
+    miopen : str, default 'any'
+        Release whose solvers may be picked, such as "3.6"; "any" takes every solver that the
+        databases know.
+    models : path-like, optional
+        Folder with a bundle for each arch. Default: the bundles that come with foretune.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be understood. An arch without a model is no error: it gets answers
+        without solutions, never accepted.
+
+    Examples
+    --------
+    >>> from foretune.kernels.conv.problem import ConvProblem
+    >>> predictor = MIOpenPredictor("gfx942")
+    >>> problem = ConvProblem("F", 64, 256, (14, 14), 256, (3, 3), padding=(1, 1), dtype="FP16")
+    >>> predictor.predict(problem).solutions[0].solver.startswith("Conv")
+    True
+    """
+
+    def __init__(
+        self,
+        arch: str,
+        compute_units: int | None = None,
+        *,
+        risk: float = DEFAULT_RISK,
+        miopen: str = "any",
+        models: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not 0 < risk < 1:
+            raise InputError(f"expected a share between 0 and 1, got {risk}", "risk")
+        if compute_units is not None and not 1 <= compute_units <= 4095:
+            raise InputError(f"expected 1 to 4095, got {compute_units}", "compute units")
+        self.arch = parse_arch(arch)
+        self.compute_units = compute_units or usual_compute_units(self.arch)
+        self.risk = risk
+        self.miopen = miopen
+        can_run("", self.arch, miopen)
+        self._folder = Path(models) if models is not None else shipped_models()
+        self._answers: dict[tuple[ConvProblem, int], Prediction] = {}
+        self._views: dict[str, _DirectionView] = {}
+
+    def predict(self, problem: ConvProblem, top: int = JUDGED) -> Prediction:
+        """Answer one problem; asked again, the same answer comes from memory.
+
+        Parameters
+        ----------
+        problem : ConvProblem
+        top : int, default 4
+            Solutions to give at most.
+        """
+        key = (problem, top)
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[key] = self._predict(problem, top)
+        return answer
+
+    def predict_many(self, problems: Iterable[ConvProblem], top: int = JUDGED) -> list[Prediction]:
+        """Answer many problems, in order."""
+        return [self.predict(problem, top) for problem in problems]
+
+    def _predict(self, problem: ConvProblem, top: int) -> Prediction:
+        if self._bundle is None:
+            return self._refuse(problem, f"no model for arch {self.arch}")
+        why = why_unsupported(problem)
+        if why:
+            return self._refuse(problem, why)
+        view = self._view(self._bundle, problem.direction)
+        if not view.bits:
+            return self._refuse(problem, f"MIOpen {self.miopen} runs none of the known solvers")
+        model = view.model
+        raw = raw_numbers(problem)
+        row = features_of_raw(raw, problem.direction, self._device)
+        admission = model.admit(raw, row, view.may_run, view.naive)
+        assessed = model.assess(row[None, :], admission.allowed[None, :])
+        good = assessed.good[0].tolist()
+        verdict = self._acceptance.judge(
+            self.compute_units, problem.direction, view.bits, self.risk, good[0]
+        )
+        accepted, reason = verdict
+        if not admission.known:
+            accepted, reason = False, "no data for problems of this kind"
+        elif admission.outside:
+            accepted, reason = False, admission.outside
+        roofline_ms = 1e3 * 2.0 ** float(row[ROOFLINE_AT])
+        solutions: list[Solution] = []
+        for column, score, log_time in zip(
+            assessed.order[0].tolist(), good, assessed.log_time[0].tolist(), strict=True
+        ):
+            if len(solutions) >= top or not admission.allowed[column]:
+                break
+            solver = model.candidates[column]
+            solutions.append(
+                Solution(
+                    view.names[column],
+                    self._configs.best(solver, problem, row) if self._configs else None,
+                    exp(log_time) * roofline_ms,
+                    workspace_bytes(solver, problem, self.arch),
+                    score,
+                )
+            )
+        return Prediction(
+            problem, self.arch, self.compute_units, accepted, self.risk, reason, tuple(solutions)
+        )
+
+    def _refuse(self, problem: ConvProblem, why: str) -> Prediction:
+        return Prediction(problem, self.arch, self.compute_units, False, self.risk, why, ())
+
+    def _view(self, bundle: RankingBundle, direction: str) -> _DirectionView:
+        view = self._views.get(direction)
+        if view is None:
+            model = bundle.ranking(direction)
+            may_run = runnable_flags(model.candidates, self.arch, self.miopen)
+            view = self._views[direction] = _DirectionView(
+                model,
+                may_run,
+                naive_flags(model.candidates),
+                to_bits(may_run),
+                [name_in(name, self.miopen) for name in model.candidates],
+            )
+        return view
+
+    @cached_property
+    def _bundle(self) -> RankingBundle | None:
+        folder = self._folder / self.arch
+        return RankingBundle(folder) if folder.is_dir() else None
+
+    @cached_property
+    def _acceptance(self) -> Acceptance:
+        if self._bundle is None:
+            raise AssertionError("asked without a bundle")
+        return Acceptance(self._bundle.calibration)
+
+    @cached_property
+    def _configs(self) -> ConfigRanking | None:
+        folder = self._folder / self.arch
+        return ConfigRanking(folder) if (folder / "configs.json").exists() else None
+
+    @cached_property
+    def _device(self) -> DeviceFacts:
+        return device_facts(self.arch, self.compute_units)
+
+
+@dataclass(frozen=True)
+class _DirectionView:
+    """A direction's model as one release sees it."""
+
+    model: RankingModel
+    may_run: npt.NDArray[np.bool_]
+    naive: npt.NDArray[np.bool_]
+    bits: int
+    names: list[str]
+
+
+def runnable_flags(
+    candidates: Iterable[str], arch: str, miopen: str = "any"
+) -> npt.NDArray[np.bool_]:
+    """Which candidates a release runs on an arch."""
+    return np.array([can_run(name, arch, miopen) for name in candidates], bool)
+
+
+def naive_flags(candidates: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Which candidates are naive solvers."""
+    return np.array([name in SOLVERS and SOLVERS[name].naive for name in candidates], bool)
+
+
+def shipped_models() -> Path:
+    """Folder of the bundles that come with foretune."""
+    from foretune import trained_models
+
+    return Path(trained_models.__path__[0], "miopen")

@@ -1,0 +1,79 @@
+"""Whether a pick may be used without measuring, by calibrated thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+#: Risks that thresholds are calibrated for; between two of them the lower one's is used.
+RISKS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
+
+
+class Verdict(NamedTuple):
+    """Accepted or not, and why."""
+
+    accepted: bool
+    reason: str
+
+
+class Acceptance:
+    """Thresholds of a bundle.
+
+    Parameters
+    ----------
+    content : mapping
+        Of calibration.json: `entries`, each with `compute_units`, `direction`, `runnable` (bit
+        mask of the candidates that could be picked, hexadecimal) and `thresholds`.
+    """
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._entries: dict[tuple[int, str, int], dict[float, float | None]] = {}
+        self._units: set[int] = set()
+        for entry in content["entries"]:
+            key = (entry["compute_units"], entry["direction"], int(entry["runnable"], 16))
+            self._units.add(entry["compute_units"])
+            self._entries[key] = {
+                threshold["risk"]: threshold["score"] for threshold in entry["thresholds"]
+            }
+
+    def judge(
+        self, compute_units: int | None, direction: str, runnable: int, risk: float, score: float
+    ) -> Verdict:
+        """Accept a pick or not.
+
+        Parameters
+        ----------
+        compute_units : int or None
+        direction : str
+        runnable : int
+            Bit mask of the candidates that could be picked.
+        risk : float
+            What the caller allows.
+        score : float
+            Probability of being good that the model gives its pick.
+        """
+        if compute_units not in self._units:
+            return Verdict(False, f"no data for {compute_units} units")
+        entry = self._entries.get((compute_units, direction, runnable))
+        if entry is None:
+            return Verdict(False, "not calibrated for what this MIOpen release can run")
+        stated = [level for level in entry if level <= risk + 1e-12]
+        if not stated:
+            return Verdict(False, f"the lowest calibrated risk is {min(entry):g}")
+        threshold = entry[max(stated)]
+        if threshold is None:
+            return Verdict(False, f"no threshold keeps a risk of {max(stated):g} here")
+        if score < threshold:
+            return Verdict(False, f"not sure enough: score {score:.3f}, needs {threshold:.3f}")
+        return Verdict(True, f"score {score:.3f} is at least {threshold:.3f}")
+
+
+def to_bits(flags: Any) -> int:
+    """Pack flags into a bit mask, the first flag lowest.
+
+    Examples
+    --------
+    >>> to_bits([True, False, True])
+    5
+    """
+    return sum(1 << i for i, flag in enumerate(flags) if flag)

@@ -1,0 +1,120 @@
+"""Model bundles: a folder that says what it holds and refuses to be misread. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.errors import InputError
+from foretune.predictor.features.conv import FEATURE_NAMES, FEATURE_VERSION
+from foretune.predictor.forest import load_forests, save_forests
+from foretune.predictor.ranking import JUDGE_FEATURES, RankingModel
+from foretune.predictor.rules import CandidateRules
+
+if TYPE_CHECKING:
+    import os
+
+FORMAT = 1
+_SPEC, _MODEL, _CALIBRATION = "feature_spec.json", "model.json", "calibration.json"
+
+
+def feature_spec() -> dict[str, Any]:
+    """Say what features this version of foretune computes."""
+    return {
+        "format": FORMAT,
+        "operation": "conv",
+        "feature_version": FEATURE_VERSION,
+        "features": list(FEATURE_NAMES),
+        "judge_features": list(JUDGE_FEATURES),
+    }
+
+
+def save_ranking(folder: str | os.PathLike[str], models: Mapping[str, RankingModel]) -> None:
+    """Write the rankings of all directions and their feature specification."""
+    home = Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    content = {}
+    for direction, model in models.items():
+        save_forests(home / f"{direction}.forests", {"first": model.first, "judge": model.judge})
+        content[direction] = {
+            "candidates": list(model.candidates),
+            "rules": model.rules.to_dict(),
+        }
+    write_json(home / _SPEC, feature_spec())
+    write_json(home / _MODEL, content, indent=None)
+
+
+def write_json(path: str | os.PathLike[str], content: Any, indent: int | None = 1) -> None:
+    """Write JSON that is the same for the same content."""
+    text = json.dumps(content, indent=indent, separators=(",", ":") if indent is None else None)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+class RankingBundle:
+    """A trained ranking on disk; each direction is loaded when first asked for.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    Raises
+    ------
+    InputError
+        If it is no bundle, or was made for other features than this version computes.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        spec = self._read(_SPEC)
+        for name, expected in feature_spec().items():
+            if spec.get(name) != expected:
+                said = spec.get(name)
+                told = (
+                    f"{said!r}, this version {expected!r}" if name[-8:] != "features" else "differ"
+                )
+                raise InputError(
+                    f"the model was trained for other features ({name}: {told}); "
+                    "train it again with this version of foretune",
+                    str(self.folder / _SPEC),
+                )
+        self._content: dict[str, Any] = self._read(_MODEL)
+        self._models: dict[str, RankingModel] = {}
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Directions that it knows."""
+        return tuple(self._content)
+
+    def ranking(self, direction: str) -> RankingModel:
+        """Ranking of a direction; a KeyError if it has none."""
+        if direction not in self._models:
+            content = self._content[direction]
+            candidates = tuple(content["candidates"])
+            forests = load_forests(self.folder / f"{direction}.forests")
+            self._models[direction] = RankingModel(
+                candidates,
+                forests["first"],
+                forests["judge"],
+                CandidateRules.from_dict(candidates, content["rules"]),
+            )
+        return self._models[direction]
+
+    @cached_property
+    def calibration(self) -> dict[str, Any]:
+        """Content of calibration.json."""
+        return self._read(_CALIBRATION)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError("no model bundle here (the file is missing)", str(path)) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"can't be read: {error}", str(path)) from None
+        if not isinstance(content, dict):
+            raise InputError("expected a JSON object", str(path))
+        return content

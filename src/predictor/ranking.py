@@ -1,0 +1,211 @@
+"""Ranks the candidates of one direction. Asking needs numpy alone.
+
+Two stages. The first gives each candidate a share, the estimated probability of winning, and a
+time relative to the roofline. The second, the judge, looks at the first few together with the
+problem and says how probably each is within 1.10 of the best, and what picking it would cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from foretune.predictor.features.conv import FEATURE_NAMES
+
+if TYPE_CHECKING:  # its import takes some milliseconds at start-up
+    import numpy.typing as npt
+    from foretune.predictor.forest import Forest
+    from foretune.predictor.rules import CandidateRules
+
+    Floats = npt.NDArray[np.float64]
+    Flags = npt.NDArray[np.bool_]
+
+#: How many of the first stage's candidates the judge looks at.
+JUDGED = 4
+
+#: Problem features that the judge sees beside the first stage's answers.
+JUDGE_FEATURES = (
+    "dtype channels_last is_3d log_flops log_traffic roofline gemm_m gemm_n gemm_k batch "
+    "in_channels_group out_channels_group taps out_px in_px math_per_memory waves_128x128 groups "
+    "stride_h pad_h align_cg align_kg image_waves wave_fill_128x128 compute_units"
+).split()
+_JUDGE_AT = np.array([FEATURE_NAMES.index(name) for name in JUDGE_FEATURES])
+_OUT = -30.0
+_NOT_SELF = ~np.eye(JUDGED, dtype=bool)
+
+
+class Admission(NamedTuple):
+    """What the rules say of a problem.
+
+    Attributes
+    ----------
+    allowed : array of bool, shape (candidates,)
+    known : bool
+        Whether problems of its kind were learnt.
+    outside : str
+        Which of its features lies outside the training range; empty if none does.
+    """
+
+    allowed: Flags
+    known: bool
+    outside: str
+
+
+class Assessment(NamedTuple):
+    """First few candidates of problems, the best first; arrays of shape (problems, candidates).
+
+    Attributes
+    ----------
+    order : array of int
+        Candidates.
+    good : array
+        Probability of being within 1.10 of the best; 0 for candidates that are not allowed,
+        which come last.
+    log_time : array
+        Natural logarithm of the predicted time over the roofline time.
+    merit : array of shape (problems, all candidates)
+        First-stage order of all candidates.
+    """
+
+    order: npt.NDArray[np.intp]
+    good: Floats
+    log_time: Floats
+    merit: Floats
+
+
+@dataclass(frozen=True)
+class RankingModel:
+    """What was learnt of one direction.
+
+    Attributes
+    ----------
+    candidates : tuple of str
+    first : Forest
+        A raw share for each candidate, then a log time for each.
+    judge : Forest
+        For a row of `judge_rows`: log-odds of being good, and the cost of picking it.
+    rules : CandidateRules
+    """
+
+    candidates: tuple[str, ...]
+    first: Forest
+    judge: Forest
+    rules: CandidateRules
+
+    def admit(
+        self, raw: list[float], row: npt.NDArray[np.float32], may_run: Flags, naive: Flags
+    ) -> Admission:
+        """Rule out candidates.
+
+        A naive candidate is admitted only inside the training range and where it won some such
+        problem in training, unless nothing else is left.
+
+        Parameters
+        ----------
+        raw : list of float
+            The problem's raw numbers.
+        row : array of shape (features,)
+        may_run, naive : array of bool, shape (candidates,)
+            Candidates that the caller can run, and those that only compute, slowly.
+        """
+        cell = self.rules.cell(raw)
+        outside = self.rules.outside(row)
+        listed = cell.allowed & may_run
+        allowed = listed & ~naive if outside else listed & (cell.winners | ~naive)
+        if not allowed.any():
+            allowed = listed if listed.any() else may_run
+        return Admission(allowed, cell.known, outside)
+
+    def assess(self, rows: npt.NDArray[np.float32], allowed: Flags) -> Assessment:
+        """Rank candidates.
+
+        Parameters
+        ----------
+        rows : array of shape (problems, features)
+        allowed : array of shape (problems, candidates)
+        """
+        return self.assess_answers(self.first.predict(rows), rows, allowed)
+
+    def assess_answers(
+        self, answers: Floats, rows: npt.NDArray[np.float32], allowed: Flags
+    ) -> Assessment:
+        """Rank candidates by given answers of the first stage."""
+        count = len(self.candidates)
+        shares, times = answers[:, :count], answers[:, count:]
+        judged = judge_rows(shares, times, allowed, rows)
+        order = judged.order
+        verdict = self.judge.predict(judged.rows).reshape(*order.shape, 2)
+        at = np.arange(len(order))[:, None]
+        admitted = allowed[at, order]
+        good = np.where(admitted, 1 / (1 + np.exp(-verdict[..., 0])), 0.0)
+        again = np.argsort(np.where(admitted, verdict[..., 1], np.inf), axis=1, kind="stable")
+        order = order[at, again]
+        return Assessment(order, good[at, again], times[at, order], judged.merit)
+
+
+class Judged(NamedTuple):
+    """First few candidates of problems by the first stage, and the judge's rows of them."""
+
+    order: npt.NDArray[np.intp]
+    rows: npt.NDArray[np.float32]
+    merit: Floats
+
+
+def judge_rows(
+    shares: Floats, times: Floats, allowed: Flags, rows: npt.NDArray[np.float32]
+) -> Judged:
+    """Put the first few candidates side by side.
+
+    Parameters
+    ----------
+    shares : array of shape (problems, candidates)
+        Raw scores of winning.
+    times : array of shape (problems, candidates)
+        Log times over the roofline.
+    allowed : array of shape (problems, candidates)
+    rows : array of shape (problems, features)
+
+    Returns
+    -------
+    Judged
+        Rows of shape (problems * JUDGED, judge features).
+    """
+    scores = np.where(allowed, shares, _OUT)
+    scores = scores - scores.max(axis=1, keepdims=True)
+    weights = np.exp(scores)
+    total = weights.sum(axis=1, keepdims=True)
+    log_share = np.maximum(scores - np.log(total), _OUT)
+    entropy = -(weights / total * log_share).sum(axis=1)
+    merit = np.where(allowed, log_share - times, 2 * _OUT)
+    width = min(JUDGED, merit.shape[1])
+    order = np.argsort(-merit, axis=1, kind="stable")[:, :width]
+    at = np.arange(len(order))[:, None]
+    log_p, time, best = log_share[at, order], times[at, order], merit[at, order]
+    p = np.exp(log_p)
+    others = _NOT_SELF[:width, :width]
+    gap = time[:, None, :] - time[:, :, None]
+    rank = np.broadcast_to(np.arange(width), order.shape)
+    rival = np.where(rank == 0, order[:, [min(1, width - 1)]], order[:, [0]])
+    head = np.stack(
+        [
+            log_p,
+            log_p - np.where(others, log_p[:, None, :], -np.inf).max(axis=2, initial=_OUT),
+            np.where(others, gap, np.inf).min(axis=2, initial=-_OUT),
+            time,
+            best - np.where(others, best[:, None, :], -np.inf).max(axis=2, initial=2 * _OUT),
+            np.broadcast_to(entropy[:, None], order.shape),
+            rank,
+            order,
+            rival,
+            (p[:, None, :] * (gap < -0.1)).sum(axis=2),
+            (p[:, None, :] * (np.abs(gap) < 0.1)).sum(axis=2),
+            np.broadcast_to(allowed.sum(axis=1)[:, None], order.shape),
+            *(np.broadcast_to(log_p[:, [i]], order.shape) for i in range(width)),
+            *(np.broadcast_to(time[:, [i]], order.shape) - time for i in range(width)),
+        ],
+        axis=2,
+    )
+    tail = np.broadcast_to(rows[:, None, _JUDGE_AT], (*order.shape, len(_JUDGE_AT)))
+    judged = np.concatenate([head, tail], axis=2).astype(np.float32)
+    return Judged(order, judged.reshape(-1, judged.shape[2]), merit)
