@@ -55,13 +55,18 @@ def test_an_answer_has_all_fields(answers: Answers, arch: str) -> None:
     assert isinstance(record["accepted"], bool)
     assert record["reason"]
     assert 1 < len(record["solutions"]) <= 4
-    scores = [solution["score"] for solution in record["solutions"]]
-    assert scores[0] == max(scores)
     for solution in record["solutions"]:
         assert list(solution) == SOLUTION_FIELDS
         assert solution["predicted_ms"] > 0
         assert 0 <= solution["score"] <= 1
         assert solution["workspace"] is None or solution["workspace"] >= 0
+
+
+def test_milliseconds_are_milliseconds(answers: Answers) -> None:
+    # What AMD's find-db for the MI300X lists for the winner.
+    measured = {"192-13-13-3x3-384-13-13-512-1x1-1x1-1x1-0-NCHW-FP32-F": 1.159}
+    for record in answers(*measured):
+        assert 0.5 < record["solutions"][0]["predicted_ms"] / measured[record["problem"]] < 2
 
 
 def test_options_reach_the_predictor(answers: Answers) -> None:
@@ -173,7 +178,7 @@ def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert why.strip() == "not accepted: no data for 80 units"
     assert wrong.split() == ["a?[1m", "error"]
     assert "line" not in header
-    assert "expected a find-db key" in reason
+    assert reason.startswith("  line 2: find-db key ")
     assert main(["predict", "--arch", "gfx90a", "--unique", KEY, KEY]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[2] == "count"
