@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
-from platformdirs import user_cache_path
-
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.archive import Issue, replace_file
 from foretune.miopen.find_db import read_find_db
 from foretune.miopen.keys import format_perf_key
-from foretune.miopen.names import DatabaseFile, find_databases
+from foretune.miopen.names import DatabaseFile, DatabaseName, find_databases
 from foretune.miopen.perf_db import read_perf_db
+from platformdirs import user_cache_path
 
 #: MIOpen exports the fastest solvers of a problem only, this many at most (ROCm/MIOpen#2171).
 MOST_LISTED = 4
@@ -91,6 +90,23 @@ def read_table(
         tuple(str(file.path) for file in find_dbs), problems, len(table), tuple(issues)
     )
     return table, report
+
+
+def read_find_table(
+    path: str | os.PathLike[str], arch: str, compute_units: int
+) -> tuple[pd.DataFrame, tuple[Issue, ...]]:
+    """Table of one find-db, whatever its name, without configs.
+
+    Parameters
+    ----------
+    path : path-like
+    arch : str
+    compute_units : int
+        Device that it was measured on.
+    """
+    name = DatabaseName(arch, compute_units, "find-db")
+    frame, issues = _read_find_db(DatabaseFile(Path(path), name), {}, strict=False)
+    return frame, tuple(issues)
 
 
 def cached_table(

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import DIRECTIONS, ConvProblem
@@ -86,3 +87,14 @@ def _problem(key: str, left_out: Counter[str]) -> ConvProblem | None:
 def restrict(data: RankingData, solvers: frozenset[str]) -> RankingData:
     """Keep what a release can run, and the records that still list something."""
     return data.keep_candidates(np.array([name in solvers for name in data.candidates], bool))
+
+
+def group_rows(data: RankingData) -> dict[str, npt.NDArray[np.bool_]]:
+    """Rows of each group that scores are reported for."""
+    is_3d, channels_last = data.raw[:, 0] == 1, data.raw[:, 3] == 1
+    return {
+        "2-D NCHW": ~is_3d & ~channels_last,
+        "2-D NHWC": ~is_3d & channels_last,
+        "3-D": is_3d,
+        "all": np.ones(len(data), bool),
+    }

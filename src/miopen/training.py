@@ -17,7 +17,7 @@ import numpy.typing as npt
 from foretune.errors import InputError
 from foretune.miopen.config_training import train_configs
 from foretune.miopen.dataset import cached_table
-from foretune.miopen.learning import learning_parts, restrict
+from foretune.miopen.learning import group_rows, learning_parts, restrict
 from foretune.miopen.model_card import write_model_card
 from foretune.miopen.names import find_databases, parse_arch
 from foretune.miopen.predictor import naive_flags, runnable_flags
@@ -223,10 +223,11 @@ def _measure(
                             tested.setdefault(group, []).append((outcomes.take(rows), thresholds))
             result[f"{device.compute_units} CU, MIOpen {release}"] = {
                 "unseen (calibrate and test parts)": {
-                    group: join(parts).summary().to_dict() for group, parts in groups.items()
+                    group: Outcomes.join(parts).summary().to_dict()
+                    for group, parts in groups.items()
                 },
                 "accepting (test part)": {
-                    group: accepting(parts) for group, parts in tested.items()
+                    group: _accepting(parts) for group, parts in tested.items()
                 },
             }
     return result
@@ -245,32 +246,10 @@ def _thresholds(
     return {}
 
 
-def group_rows(data: RankingData) -> dict[str, npt.NDArray[np.bool_]]:
-    """Rows of each group that scores are reported for."""
-    is_3d, channels_last = data.raw[:, 0] == 1, data.raw[:, 3] == 1
-    return {
-        "2-D NCHW": ~is_3d & ~channels_last,
-        "2-D NHWC": ~is_3d & channels_last,
-        "3-D": is_3d,
-        "all": np.ones(len(data), bool),
-    }
-
-
-def join(parts: list[Outcomes]) -> Outcomes:
-    """Put outcomes of several directions together."""
-    return Outcomes(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in Outcomes.__dataclass_fields__
-        )
-    )
-
-
-def accepting(parts: list[tuple[Outcomes, dict[float, float | None]]]) -> list[dict[str, Any]]:
-    """Coverage, achieved risk and what is delivered, at each calibrated risk."""
+def _accepting(parts: list[tuple[Outcomes, dict[float, float | None]]]) -> list[dict[str, Any]]:
     rows = []
+    outcomes = Outcomes.join([part for part, _ in parts])
     for risk in RISKS:
-        outcomes = join([part for part, _ in parts])
         accepted = np.concatenate(
             [
                 part.sure & (part.score >= _or_infinite(thresholds.get(risk)))

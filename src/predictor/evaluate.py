@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,16 @@ class Outcomes:
             self.score[rows],
             self.sure[rows],
             self.pick[rows],
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        """Put outcomes, of several directions for example, together."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in cls.__dataclass_fields__
+            )
         )
 
     def summary(self) -> Score:

@@ -1,0 +1,359 @@
+"""Scores foretune, AMD's nets and simple pickers on a find-db. Needs the extra `train`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from foretune.errors import InputError
+from foretune.miopen.baselines.hand_rules import HandRules
+from foretune.miopen.baselines.nearest_neighbour import NearestNeighbour
+from foretune.miopen.baselines.records import Baseline
+from foretune.miopen.baselines.tunanet import TunaNet
+from foretune.miopen.baselines.usual_winner import UsualWinner
+from foretune.miopen.dataset import cached_table, read_find_table
+from foretune.miopen.keys import parse_find_key
+from foretune.miopen.learning import group_rows, learning_parts, restrict
+from foretune.miopen.names import parse_arch, parse_database_name, usual_compute_units
+from foretune.miopen.predictor import naive_flags, runnable_flags, shipped_models
+from foretune.miopen.solvers import runnable
+from foretune.predictor.acceptance import RISKS, Acceptance, to_bits
+from foretune.predictor.bundle import RankingBundle
+from foretune.predictor.compare import Score, score_picks
+from foretune.predictor.dataset import RankingData
+from foretune.predictor.evaluate import Outcomes, evaluate
+from foretune.predictor.split import part_of
+
+PARTS = {
+    "test": ("test",),
+    "calibrate": ("calibrate",),
+    "unseen": ("calibrate", "test"),
+    "all": ("train", "calibrate", "test"),
+}
+_WORST = 10
+Flags = npt.NDArray[np.bool_]
+Progress = Callable[[str, int, int], None]
+Table = tuple[str, list[str], list[list[str]]]
+
+
+@dataclass(frozen=True)
+class ComparisonReport:
+    """How pickers did on a find-db.
+
+    Attributes
+    ----------
+    scores : dict
+        Group of shapes -> picker -> scores. One group holds the problems that TunaNet
+        answers.
+    accepting : list of dict
+        foretune at each calibrated risk: coverage, achieved risk, share measured, slowdown
+        delivered (accepted picks, and the best of the top three of the others).
+    worst : list of dict
+        foretune's worst picks among the listed.
+    """
+
+    find_db: str
+    arch: str
+    compute_units: int
+    part: str
+    miopen: str
+    risk: float
+    left_out: dict[str, int]
+    scores: dict[str, dict[str, Score]]
+    accepting: list[dict[str, Any]]
+    worst: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report for JSON."""
+        return {
+            **self.__dict__,
+            "scores": {
+                group: {picker: score.to_dict() for picker, score in pickers.items()}
+                for group, pickers in self.scores.items()
+            },
+        }
+
+    def tables(self) -> Iterable[Table]:
+        """Give the report as titled tables: title, headers and rows."""
+        headers = (
+            "picker,problems,top-1,within 2%,not listed,slowdown,mean eff.,P10 eff.,P1 eff.,"
+            ">1.1x,>2x,top-3 measured"
+        ).split(",")
+        for group, pickers in self.scores.items():
+            rows = [[name, *_cells(score)] for name, score in pickers.items() if score.problems]
+            if rows:
+                yield group, headers, rows
+        yield (
+            "foretune, accepting (all shapes)",
+            ["stated risk", "coverage", "achieved risk", "measured", "slowdown delivered"],
+            [
+                [
+                    f"{row['stated_risk']:.0%}",
+                    f"{row['coverage']:.1%}",
+                    f"{row['risk']:.1%}",
+                    f"{row['measured']:.1%}",
+                    f"{row['slowdown']:.4f}",
+                ]
+                for row in self.accepting
+            ],
+        )
+        yield (
+            "foretune's worst picks",
+            ["problem", "pick", "best", "slowdown", f"accepted at {self.risk:g}"],
+            [
+                [
+                    row["problem"],
+                    row["pick"],
+                    row["best"],
+                    f"{row['slowdown']:.2f}",
+                    "yes" if row["accepted"] else "no",
+                ]
+                for row in self.worst
+            ],
+        )
+
+
+def _cells(score: Score) -> list[str]:
+    shares = "{:.1%}".format
+    return [
+        f"{score.problems}",
+        shares(score.top1),
+        shares(score.top1_within_2pct),
+        shares(score.not_listed),
+        f"{score.slowdown:.4f}",
+        f"{score.mean_efficiency:.3f}",
+        f"{score.p10_efficiency:.3f}",
+        f"{score.p1_efficiency:.3f}",
+        shares(score.above_1_1x),
+        f"{score.above_2x:.2%}",
+        "" if score.top3_slowdown is None else f"{score.top3_slowdown:.4f}",
+    ]
+
+
+def compare_miopen(
+    find_db: str | os.PathLike[str],
+    arch: str,
+    compute_units: int | None = None,
+    *,
+    db: str | os.PathLike[str] | None = None,
+    part: str = "test",
+    miopen: str = "any",
+    risk: float = 0.05,
+    models: str | os.PathLike[str] | None = None,
+    on_progress: Progress | None = None,
+) -> ComparisonReport:
+    """Score pickers on what a find-db lists.
+
+    Parameters
+    ----------
+    find_db : path-like
+    arch : str
+    compute_units : int, optional
+        Default: what the file's name says, else the arch's usual count.
+    db : path-like, optional
+        Folder of databases and nets: TunaNet is read from it, and the simple pickers learn from
+        its training shapes. Without it foretune stands alone.
+    part : {'test', 'calibrate', 'unseen', 'all'}
+        Shapes to score; "unseen" is all that training did not see.
+    miopen : str
+        Release whose solvers count, for picks and for the best.
+    risk : float
+        For the column "accepted" of the worst picks.
+    models : path-like, optional
+        Folder of bundles; default: those that come with foretune.
+    on_progress : callable, optional
+        Called with a text, steps done and steps in all.
+    """
+    arch = parse_arch(arch)
+    units = compute_units or _units_of(find_db) or usual_compute_units(arch) or 0
+    bundle = RankingBundle(Path(models or shipped_models()) / arch)
+    tell = on_progress or (lambda _text, _done, _all: None)
+    tell("reading", 0, 4)
+    table, _ = read_find_table(find_db, arch, units)
+    if not len(table):
+        raise InputError("no record that can be used", str(find_db))
+    learning = learning_parts(table)
+    solvers = runnable(arch, miopen)
+    parts = {}
+    for direction, data in learning.parts.items():
+        if direction in bundle.directions and len(data):
+            wanted = [part_of(position) in PARTS[part] for position in data.position]
+            kept = restrict(data.take(np.array(wanted, bool)), solvers)
+            if len(kept):
+                parts[direction] = kept
+    if not parts:
+        raise InputError(f"no shape of part {part!r}; see --part", str(find_db))
+    tell("asking foretune", 1, 4)
+    asked = _ask(bundle, parts, arch, units, miopen, risk)
+    tell("asking the others", 2, 4)
+    pickers = _pickers(db, arch)
+    problems = [parse_find_key(str(name)) for data in parts.values() for name in data.names]
+    picks = {name: picker.pick(problems) for name, picker in pickers.items()}
+    tell("scoring", 3, 4)
+    scores = _scores(parts, asked, picks)
+    tell("scoring", 4, 4)
+    return ComparisonReport(
+        str(find_db),
+        arch,
+        units,
+        part,
+        miopen,
+        risk,
+        dict(learning.left_out),
+        scores,
+        _accepting(asked),
+        _worst(parts, asked, risk),
+    )
+
+
+def _units_of(path: str | os.PathLike[str]) -> int | None:
+    name = parse_database_name(Path(path).name)
+    return name.compute_units if name else None
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """foretune's answers for one direction."""
+
+    outcomes: Outcomes
+    picked: list[str]
+    accepted: dict[float, Flags]
+
+
+def _ask(
+    bundle: RankingBundle,
+    parts: dict[str, RankingData],
+    arch: str,
+    units: int,
+    miopen: str,
+    risk: float,
+) -> dict[str, _Asked]:
+    acceptance = Acceptance(bundle.calibration)
+    asked = {}
+    for direction, data in parts.items():
+        model = bundle.ranking(direction)
+        may_run = runnable_flags(model.candidates, arch, miopen)
+        outcomes, _ = evaluate(model, data, may_run, naive_flags(model.candidates))
+        bits = to_bits(may_run)
+        accepted = {
+            level: outcomes.sure
+            & np.array(
+                [
+                    acceptance.judge(units, direction, bits, level, float(score)).accepted
+                    for score in outcomes.score
+                ],
+                bool,
+            )
+            for level in sorted({*RISKS, risk})
+        }
+        names = [model.candidates[column] for column in outcomes.pick]
+        asked[direction] = _Asked(outcomes, names, accepted)
+    return asked
+
+
+def _pickers(db: str | os.PathLike[str] | None, arch: str) -> dict[str, Baseline]:
+    if db is None:
+        return {}
+    pickers: dict[str, Baseline] = {}
+    for name, folder in (("TunaNet", Path(db)), ("TunaNet 2024", Path(db) / "2024")):
+        if (folder / f"{arch}.tn.model").exists():
+            pickers[name] = TunaNet.load(folder, arch)
+    problems, times = [], []
+    for data in learning_parts(cached_table(db, arch)).parts.values():
+        train = np.array([part_of(position) == "train" for position in data.position], bool)
+        kept = data.take(train)
+        problems += [parse_find_key(str(name)) for name in kept.names]
+        times += [_as_record(kept, row) for row in range(len(kept))]
+    for name, trainable in (
+        ("usual winner", UsualWinner()),
+        ("nearest neighbour", NearestNeighbour()),
+        ("hand rules", HandRules()),
+    ):
+        pickers[name] = trainable.fit(problems, times)
+    return pickers
+
+
+def _as_record(data: RankingData, row: int) -> dict[str, float]:
+    return {
+        data.candidates[column]: float(data.times[row, column])
+        for column in np.flatnonzero(np.isfinite(data.times[row]))
+    }
+
+
+def _scores(
+    parts: dict[str, RankingData],
+    asked: dict[str, _Asked],
+    picks: Mapping[str, Sequence[str | None]],
+) -> dict[str, dict[str, Score]]:
+    best = np.concatenate([data.best for data in parts.values()])
+    picked = {"foretune": np.concatenate([a.outcomes.picked for a in asked.values()])}
+    top3 = np.concatenate([a.outcomes.top3 for a in asked.values()])
+    answered = {"foretune": np.ones(len(best), bool)}
+    for name, chosen in picks.items():
+        picked[name] = _times_of(parts, chosen)
+        answered[name] = np.array([pick is not None for pick in chosen], bool)
+    by_part = [group_rows(data) for data in parts.values()]
+    groups = {group: np.concatenate([rows[group] for rows in by_part]) for group in by_part[0]}
+    if "TunaNet" in answered:
+        groups["2-D that TunaNet answers"] = answered["TunaNet"]
+    return {
+        group: {
+            name: score_picks(
+                best[rows & answered[name]],
+                times[rows & answered[name]],
+                top3[rows & answered[name]] if name == "foretune" else None,
+            )
+            for name, times in picked.items()
+        }
+        for group, rows in groups.items()
+    }
+
+
+def _times_of(
+    parts: dict[str, RankingData], chosen: Sequence[str | None]
+) -> npt.NDArray[np.float64]:
+    times = np.full(len(chosen), np.inf)
+    start = 0
+    for data in parts.values():
+        column = {name: i for i, name in enumerate(data.candidates)}
+        for row in range(len(data)):
+            at = column.get(chosen[start + row] or "")
+            if at is not None:
+                times[start + row] = data.times[row, at]
+        start += len(data)
+    return times
+
+
+def _accepting(asked: dict[str, _Asked]) -> list[dict[str, Any]]:
+    together = Outcomes.join([a.outcomes for a in asked.values()])
+    rows = []
+    for risk in sorted(next(iter(asked.values())).accepted):
+        accepted = np.concatenate([a.accepted[risk] for a in asked.values()])
+        rows.append(together.delivered(accepted, risk).to_dict())
+    return rows
+
+
+def _worst(
+    parts: dict[str, RankingData], asked: dict[str, _Asked], risk: float
+) -> list[dict[str, Any]]:
+    rows = []
+    for direction, data in parts.items():
+        answer = asked[direction]
+        slowdown = answer.outcomes.picked / answer.outcomes.best
+        slowdown = np.where(np.isfinite(slowdown), slowdown, 0)
+        for row in np.argsort(-slowdown, kind="stable")[:_WORST]:
+            rows.append(
+                {
+                    "problem": str(data.names[row]),
+                    "pick": answer.picked[row],
+                    "best": data.candidates[int(data.times[row].argmin())],
+                    "slowdown": float(slowdown[row]),
+                    "accepted": bool(answer.accepted[risk][row]),
+                }
+            )
+    return sorted(rows, key=lambda row: -row["slowdown"])[:_WORST]

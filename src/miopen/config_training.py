@@ -1,0 +1,401 @@
+"""Trains the ranking of tuning parameters from a perf-db. Needs the extra `train`.
+
+The model is a softmax over a solver's configs whose scores are sums over parameter values (see
+`foretune.miopen.config_ranking`); boosted trees score the values. Only shapes of the training
+part are learnt from, and what is reported is measured on the others.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from math import log
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.devices import DeviceFacts
+from foretune.miopen.baselines.kernel_tuning_net import KernelTuningNet
+from foretune.miopen.config_grammar import parameter_names, parse_config
+from foretune.miopen.config_ranking import FOREST_FILE, FORMAT_VERSION, TABLE_FILE, model_name
+from foretune.miopen.find_db import FindRecord
+from foretune.miopen.keys import (
+    format_find_key,
+    format_perf_key,
+    is_perf_key_exact,
+    parse_find_key,
+    parse_perf_key,
+)
+from foretune.miopen.perf_db import PerfRecord
+from foretune.predictor.boosting import TreeSettings
+from foretune.predictor.features.conv import (
+    DTYPE_CODES,
+    FEATURE_VERSION,
+    LAYOUT_CODES,
+    RAW_NAMES,
+    raw_features,
+    raw_numbers,
+)
+from foretune.predictor.forest import Forest, save_forests
+from foretune.predictor.split import TRAIN_END, shape_position
+
+Indices = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
+
+#: A config is learnt if the training part has it this often for the data type.
+LEAST_SEEN = 3
+# A parameter with more values than this is left out, or cut into ranges if it is a number.
+_MOST_VALUES = 32
+# A parameter's values all move a config's score, so the step is shared out among parameters.
+_WHOLE_STEP = 1.3
+_LARGEST_STEP = 0.3
+_TOPS = (1, 5, 10)
+_FORWARD_KEY = re.compile("-F(?:_[a-zA-Z0-9_]+)?$")
+
+
+@dataclass(frozen=True)
+class ConfigTable:
+    """Problems that one solver was tuned for, in one direction.
+
+    Attributes
+    ----------
+    solver, direction : str
+    raw : array of shape (problems, `RAW_NAMES`)
+    position : array of shape (problems,)
+        Place of each problem's shape in the split.
+    configs : list of str
+        The config that won each.
+    dtypes : list of str
+    held_out_keys : list of str
+        Find-db keys of the problems that aren't in the training part, in order.
+    """
+
+    solver: str
+    direction: str
+    raw: Floats
+    position: Floats
+    configs: list[str]
+    dtypes: list[str]
+    held_out_keys: list[str]
+
+    @property
+    def is_training(self) -> npt.NDArray[np.bool_]:
+        """Which problems may be learnt from."""
+        return self.position < TRAIN_END
+
+
+@dataclass
+class _Rows:
+    raw: list[list[float]] = field(default_factory=list)
+    position: list[float] = field(default_factory=list)
+    configs: list[str] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    held_out_keys: list[str] = field(default_factory=list)
+
+
+def tuned_problems(
+    records: Iterable[PerfRecord], found: Iterable[FindRecord] = ()
+) -> list[ConfigTable]:
+    """Sort a perf-db's records by solver and direction.
+
+    A perf-db key doesn't say the size of x for gradients with a stride. Where the find-db of the
+    same device has problems with that key, those are taken (each of them was run with the
+    config), else the smallest size. Problems whose key is shared with a shape outside the
+    training part are not learnt from.
+
+    Parameters
+    ----------
+    records : iterable of PerfRecord
+        The perf-db of a device.
+    found : iterable of FindRecord, optional
+        The find-db of the same device.
+
+    Returns
+    -------
+    list of ConfigTable
+        Sorted by solver and direction. Problems with types or layouts that no feature describes
+        are left out.
+    """
+    strided: defaultdict[str, list[ConvProblem]] = defaultdict(list)
+    for listed in found:
+        # Parsing is most of the time here, and forward keys are exact.
+        if not _FORWARD_KEY.search(listed.key) and not is_perf_key_exact(listed.problem):
+            strided[format_perf_key(listed.problem)].append(listed.problem)
+    tables: defaultdict[tuple[str, str], _Rows] = defaultdict(_Rows)
+    for record in records:
+        problem = parse_perf_key(record.key)
+        if problem.dtype not in DTYPE_CODES or problem.layout not in LAYOUT_CODES:
+            continue
+        problems = strided.get(record.key, [problem])
+        position = max(map(shape_position, problems))
+        for problem in problems:
+            raw = raw_numbers(problem)
+            key = format_find_key(problem) if position >= TRAIN_END else ""
+            for solver, config in record.params.items():
+                rows = tables[solver, problem.direction]
+                rows.raw.append(raw)
+                rows.position.append(position)
+                rows.configs.append(config)
+                rows.dtypes.append(problem.dtype)
+                if key:
+                    rows.held_out_keys.append(key)
+    return [
+        ConfigTable(
+            solver,
+            direction,
+            np.array(rows.raw, np.float64).reshape(-1, len(RAW_NAMES)),
+            np.array(rows.position),
+            rows.configs,
+            rows.dtypes,
+            rows.held_out_keys,
+        )
+        for (solver, direction), rows in sorted(tables.items())
+    ]
+
+
+@dataclass(frozen=True)
+class ConfigModel:
+    """A trained model of one solver and direction.
+
+    Attributes
+    ----------
+    configs : tuple of str
+        All that were learnt.
+    counts : mapping of str to array of shape (configs,)
+        Data type -> how often training shapes had each.
+    outputs : array of shape (parameters, configs)
+        The forest's outputs that add up to a config's score; the number of outputs is none.
+    forest : Forest
+    """
+
+    configs: tuple[str, ...]
+    counts: Mapping[str, Indices]
+    outputs: Indices
+    forest: Forest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all but the forest, as `ConfigRanking` reads it."""
+        usual = {}
+        for dtype, counts in self.counts.items():
+            members = np.flatnonzero(counts)
+            shares = counts[members] / counts.sum()
+            usual[dtype] = {
+                "configs": members.tolist(),
+                "log_share": [round(log(share), 3) for share in shares],
+            }
+        return {"configs": self.configs, "outputs": self.outputs.tolist(), "usual": usual}
+
+    def scores(self, rows: npt.NDArray[np.float32], dtype: str) -> Floats:
+        """Score every config, minus infinity where the data type doesn't have it."""
+        counts = self.counts[dtype]
+        with np.errstate(divide="ignore"):
+            usual = np.log(counts / counts.sum())
+        raw = np.pad(self.forest.predict(rows), ((0, 0), (0, 1)))
+        total = np.tile(usual, (len(rows), 1))
+        for group in self.outputs:
+            total += raw[:, group]
+        return total
+
+
+def default_settings(problems: int) -> TreeSettings:
+    """Trees for a solver that was tuned for so many problems."""
+    leaves = 31 if problems >= 10_000 else 15 if problems >= 2_000 else 7
+    return TreeSettings(
+        rounds=40, leaves=leaves, feature_fraction=0.3, bagging_fraction=0.8, min_rows=10
+    )
+
+
+def fit_configs(
+    table: ConfigTable, device: DeviceFacts, settings: TreeSettings | None = None
+) -> ConfigModel | None:
+    """Learn a solver's configs from the training part of its problems.
+
+    Parameters
+    ----------
+    table : ConfigTable
+        Tuned problems.
+    device : DeviceFacts
+        The device they were tuned on.
+    settings : TreeSettings, optional
+        The learning rate is that of a solver with one parameter; it is shared out. Default:
+        `default_settings`.
+
+    Returns
+    -------
+    ConfigModel or None
+        None if no config was seen often enough.
+    """
+    seen = Counter(
+        pair
+        for *pair, learnt in zip(table.dtypes, table.configs, table.is_training, strict=True)
+        if learnt
+        for pair in [tuple(pair)]
+    )
+    seen = Counter({pair: count for pair, count in seen.items() if count >= LEAST_SEEN})
+    if not seen:
+        return None
+    configs = tuple(sorted({config for _, config in seen}))
+    column = {config: i for i, config in enumerate(configs)}
+    counts = {
+        dtype: np.array([seen[dtype, config] for config in configs], np.intp)
+        for dtype in sorted({dtype for dtype, _ in seen})
+    }
+    outputs = _share_outputs(table.solver, configs, counts)
+    settings = settings or default_settings(len(table.position))
+    chosen = [
+        i
+        for i, (dtype, config) in enumerate(zip(table.dtypes, table.configs, strict=True))
+        if table.is_training[i] and (dtype, config) in seen
+    ]
+    rows = raw_features(table.raw[chosen], table.direction, device)
+    winner = np.array([column[table.configs[i]] for i in chosen], np.intp)
+    dtypes = np.array([list(counts).index(table.dtypes[i]) for i in chosen], np.intp)
+    forest = _train(rows, winner, dtypes, list(counts.values()), outputs, settings)
+    return ConfigModel(configs, counts, outputs, forest)
+
+
+def _share_outputs(solver: str, configs: Sequence[str], counts: Mapping[str, Indices]) -> Indices:
+    """Give each config its outputs, one row a parameter that tells configs apart."""
+    columns: dict[bytes, int] = {}
+    rows = []
+    for values in _parameters(solver, configs, counts):
+        distinct = sorted(set(values))
+        row = np.full(len(configs), -1)
+        # Of two values one is enough: only the difference counts.
+        for value in distinct[len(distinct) == 2 :]:
+            has = np.array([other == value for other in values])
+            row[has] = columns.setdefault(has.tobytes(), len(columns))
+        rows.append(row)
+    outputs = np.array(rows, np.intp).reshape(-1, len(configs))
+    outputs[outputs < 0] = len(columns)
+    return outputs
+
+
+def _parameters(
+    solver: str, configs: Sequence[str], counts: Mapping[str, Indices]
+) -> list[list[str]]:
+    """Values of the parameters that tell configs apart, and of the first ones joined to a tile.
+
+    A parameter that follows from another one, or from the data type, adds nothing. The first
+    ones (kernel, block, tile) act together, which sums don't show, so what they are together is
+    one more.
+    """
+    named = [
+        dict(zip(parameter_names(solver, config), parse_config(solver, config), strict=True))
+        for config in configs
+    ]
+    columns = []
+    for name in dict.fromkeys(name for values in named for name in values):
+        values = [config.get(name, "") for config in named]
+        of_types = [
+            {value for value, count in zip(values, seen, strict=True) if count}
+            for seen in counts.values()
+        ]
+        if max(map(len, of_types)) < 2:
+            continue
+        if len(set(values)) > _MOST_VALUES:
+            if not all(value.isdecimal() for value in values) or len(named[0]) > 1:
+                continue
+            values = _ranges(list(map(int, values)), sum(counts.values()))
+        columns.append(values)
+    kept: list[list[str]] = []
+    # Finer ones first, so that coarser ones that follow from them are found.
+    for values in sorted(columns, key=lambda column: -len(set(column))):
+        if not any(_follows(values, other) for other in kept):
+            kept.append(values)
+    tile = _tile(columns)
+    if tile and not any(_follows(tile, other) for other in kept):
+        kept.append(tile)
+    return kept
+
+
+def _tile(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Join the first parameters, as many as there are before a word."""
+    tile: list[str] = []
+    for values in columns:
+        is_kernel = all(value.endswith("<") for value in values)
+        if not is_kernel and not all(value.isdecimal() for value in values):
+            break
+        joined = [f"{a},{b}" for a, b in zip(tile or [""] * len(values), values, strict=True)]
+        if len(set(joined)) > _MOST_VALUES:
+            break
+        tile = joined
+    return tile
+
+
+def _follows(values: Sequence[str], other: Sequence[str]) -> bool:
+    return len(set(zip(other, values, strict=True))) == len(set(other))
+
+
+def _ranges(numbers: Sequence[int], counts: Any) -> list[str]:
+    """Cut numbers into ranges that were seen about equally often."""
+    order = np.argsort(numbers)
+    below = np.cumsum(counts[order]) - counts[order]
+    part = np.empty(len(numbers), np.intp)
+    part[order] = below * _MOST_VALUES // max(1, int(np.sum(counts)))
+    return [f"{number:03}" for number in part]
+
+
+def _train(
+    rows: npt.NDArray[np.float32],
+    winner: Indices,
+    dtypes: Indices,
+    counts: Sequence[Indices],
+    outputs: Indices,
+    settings: TreeSettings,
+) -> Forest:
+    """Boost trees for the outputs on the likelihood of the winning configs."""
+    number = int(outputs.max(initial=0))
+    if number == 0:
+        return Forest(
+            threshold_counts=np.zeros(rows.shape[1], np.intp),
+            thresholds=np.empty(0, np.float32),
+            node_features=np.empty(0, np.intp),
+            node_bins=np.empty(0, np.intp),
+            node_left_leaves=np.empty(0, np.intp),
+            tree_leaves=np.empty(0, np.intp),
+            leaves=np.empty(0, np.float32),
+            output_trees=np.empty(0, np.intp),
+            bias=np.empty(0),
+        )
+    # Single precision halves the time, most of which goes into these products.
+    has = np.zeros((outputs.shape[1], number + 1), np.float32)
+    for group in outputs:
+        has[np.arange(len(group)), group] = 1
+    has = has[:, :number]
+    usual = np.log(np.array(counts) / np.sum(counts, axis=1, keepdims=True) + 1e-12)
+    usual = usual.astype(np.float32)[dtypes]
+    labels = has[winner]
+
+    def objective(scores: Floats, _: lightgbm.Dataset) -> tuple[Floats, Floats]:
+        shares = scores.reshape(-1, number).astype(np.float32) @ has.T
+        shares += usual
+        shares -= shares.max(axis=1, keepdims=True)
+        np.exp(shares, out=shares)
+        shares /= shares.sum(axis=1, keepdims=True)
+        expected = shares @ has
+        gradient, hessian = expected - labels, 1.5 * expected * (1 - expected) + 1e-6
+        return (gradient, hessian) if number > 1 else (gradient.ravel(), hessian.ravel())
+
+    together = float(has.sum(axis=1)[winner].mean())
+    parameters = settings.parameters() | {
+        "objective": objective,
+        "learning_rate": min(_LARGEST_STEP, _WHOLE_STEP / max(1.0, together)),
+    }
+    if number > 1:
+        parameters["num_class"] = number
+    dataset = lightgbm.Dataset(
+        rows, np.zeros(len(rows)), params={"max_bin": settings.max_bin, "verbose": -1}
+    )
+    booster = lightgbm.train(parameters, dataset, settings.rounds)
+    return Forest.from_lightgbm(booster, leaf_type="float16")
