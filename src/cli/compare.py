@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Collection, Sequence
 
 from foretune.cli.extras import train_extra
+from foretune.cli.json_text import to_json
 from foretune.cli.progress import progress
 from foretune.cli.table import format_table
 
@@ -72,8 +73,17 @@ def run(options: argparse.Namespace) -> int:
             on_progress=show,
         )
     if options.json:
-        print(json.dumps(report.to_dict()))
+        print(to_json(report.to_dict()))
         return 0
     for title, headers, rows in report.tables():
-        print(f"{title}:\n{format_table(headers, rows, headers[1:])}")
+        print(f"{title}:\n{format_table(headers, rows, _numbers(headers, rows))}")
     return 0
+
+
+def _numbers(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Collection[str]:
+    """Headers of the columns that hold numbers, after the first."""
+    return {
+        header
+        for column, header in enumerate(headers)
+        if column and all(not row[column] or row[column][0].isdigit() for row in rows)
+    }

@@ -85,7 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default %(default)s)",
     )
     parser.add_argument(
-        "--family", choices=FAMILIES, default="miopen", help="kernels (default %(default)s)"
+        "--family",
+        choices=FAMILIES,
+        default="miopen",
+        help="whose kernels: MIOpen's solvers or foretune's own library (default %(default)s)",
     )
     parser.add_argument(
         "--miopen",

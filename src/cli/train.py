@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretune.cli.extras import train_extra
+from foretune.cli.json_text import to_json
 from foretune.cli.progress import progress
 from foretune.cli.table import format_bytes, format_table
 from foretune.errors import InputError
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
             share=options.share,
             on_progress=show,
         )
-    print(json.dumps(report.to_dict()) if options.json else "\n".join(_lines(report)))
+    print(to_json(report.to_dict()) if options.json else "\n".join(_lines(report)))
     return 0
 
 
