@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from itertools import compress
 from math import log
 from pathlib import Path
 from typing import Any
@@ -23,19 +26,24 @@ import numpy as np
 import numpy.typing as npt
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
-from foretune.kernels.devices import DeviceFacts
+from foretune.kernels.devices import DeviceFacts, device_facts
 from foretune.miopen.baselines.kernel_tuning_net import KernelTuningNet
 from foretune.miopen.config_grammar import parameter_names, parse_config
 from foretune.miopen.config_ranking import FOREST_FILE, FORMAT_VERSION, TABLE_FILE, model_name
-from foretune.miopen.find_db import FindRecord
+from foretune.miopen.find_db import FindRecord, read_find_db
 from foretune.miopen.keys import (
     format_find_key,
     format_perf_key,
     is_perf_key_exact,
     parse_find_key,
-    parse_perf_key,
 )
-from foretune.miopen.perf_db import PerfRecord
+from foretune.miopen.names import (
+    USUAL_COMPUTE_UNITS,
+    DatabaseFile,
+    find_databases,
+    parse_arch,
+)
+from foretune.miopen.perf_db import PerfRecord, read_perf_db
 from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.features.conv import (
     DTYPE_CODES,
@@ -50,6 +58,7 @@ from foretune.predictor.split import TRAIN_END, shape_position
 
 Indices = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
 
 #: A config is learnt if the training part has it this often for the data type.
 LEAST_SEEN = 3
@@ -87,6 +96,21 @@ class ConfigTable:
     dtypes: list[str]
     held_out_keys: list[str]
 
+    def thin(self, share: float) -> ConfigTable:
+        """Keep about this share of the shapes."""
+        if share >= 1:
+            return self
+        keep = (self.position * 2**20) % 1 < share
+        return ConfigTable(
+            self.solver,
+            self.direction,
+            self.raw[keep],
+            self.position[keep],
+            list(compress(self.configs, keep)),
+            list(compress(self.dtypes, keep)),
+            list(compress(self.held_out_keys, keep[~self.is_training])),
+        )
+
     @property
     def is_training(self) -> npt.NDArray[np.bool_]:
         """Which problems may be learnt from."""
@@ -103,7 +127,9 @@ class _Rows:
 
 
 def tuned_problems(
-    records: Iterable[PerfRecord], found: Iterable[FindRecord] = ()
+    records: Iterable[PerfRecord],
+    found: Iterable[FindRecord] = (),
+    report: Callable[[PerfRecord, str], None] | None = None,
 ) -> list[ConfigTable]:
     """Sort a perf-db's records by solver and direction.
 
@@ -118,6 +144,8 @@ def tuned_problems(
         The perf-db of a device.
     found : iterable of FindRecord, optional
         The find-db of the same device.
+    report : callable, optional
+        Told of each record that can't be read, and why; such as `PerfDbReader.report`.
 
     Returns
     -------
@@ -125,14 +153,17 @@ def tuned_problems(
         Sorted by solver and direction. Problems with types or layouts that no feature describes
         are left out.
     """
-    strided: defaultdict[str, list[ConvProblem]] = defaultdict(list)
-    for listed in found:
-        # Parsing is most of the time here, and forward keys are exact.
-        if not _FORWARD_KEY.search(listed.key) and not is_perf_key_exact(listed.problem):
-            strided[format_perf_key(listed.problem)].append(listed.problem)
+    strided = _strided_problems(found)
     tables: defaultdict[tuple[str, str], _Rows] = defaultdict(_Rows)
     for record in records:
-        problem = parse_perf_key(record.key)
+        try:
+            problem = record.problem
+            for solver, config in record.params.items():
+                _check_config(solver, config)
+        except InputError as error:
+            if report:
+                report(record, f"{error}; the line is skipped")
+            continue
         if problem.dtype not in DTYPE_CODES or problem.layout not in LAYOUT_CODES:
             continue
         problems = strided.get(record.key, [problem])
@@ -160,6 +191,27 @@ def tuned_problems(
         )
         for (solver, direction), rows in sorted(tables.items())
     ]
+
+
+def _strided_problems(found: Iterable[FindRecord]) -> dict[str, list[ConvProblem]]:
+    """Problems by perf-db key, for keys that don't say the size of x."""
+    strided: defaultdict[str, list[ConvProblem]] = defaultdict(list)
+    for record in found:
+        # Parsing is most of the time here, and forward keys are exact.
+        if _FORWARD_KEY.search(record.key):
+            continue
+        try:
+            problem = record.problem
+        except InputError:
+            continue
+        if not is_perf_key_exact(problem):
+            strided[format_perf_key(problem)].append(problem)
+    return strided
+
+
+@cache
+def _check_config(solver: str, config: str) -> None:
+    parse_config(solver, config)
 
 
 @dataclass(frozen=True)
@@ -208,7 +260,8 @@ class ConfigModel:
 
 def default_settings(problems: int) -> TreeSettings:
     """Trees for a solver that was tuned for so many problems."""
-    leaves = 31 if problems >= 10_000 else 15 if problems >= 2_000 else 7
+    steps = ((20_000, 31), (8_000, 21), (4_000, 15))
+    leaves = next((leaves for least, leaves in steps if problems >= least), 7)
     return TreeSettings(
         rounds=40, leaves=leaves, feature_fraction=0.3, bagging_fraction=0.8, min_rows=10
     )
@@ -226,8 +279,8 @@ def fit_configs(
     device : DeviceFacts
         The device they were tuned on.
     settings : TreeSettings, optional
-        The learning rate is that of a solver with one parameter; it is shared out. Default:
-        `default_settings`.
+        Its learning rate isn't used: the step is shared out among a solver's parameters.
+        Default: `default_settings`.
 
     Returns
     -------
@@ -330,11 +383,13 @@ def _follows(values: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _ranges(numbers: Sequence[int], counts: Any) -> list[str]:
-    """Cut numbers into ranges that were seen about equally often."""
+    """Cut numbers into ranges, narrow ones where many were seen."""
     order = np.argsort(numbers)
-    below = np.cumsum(counts[order]) - counts[order]
+    # The root, so that one value that nearly always wins doesn't leave one range to the rest.
+    weights = np.sqrt(counts[order])
+    below = np.cumsum(weights) - weights
     part = np.empty(len(numbers), np.intp)
-    part[order] = below * _MOST_VALUES // max(1, int(np.sum(counts)))
+    part[order] = below * _MOST_VALUES / weights.sum()
     return [f"{number:03}" for number in part]
 
 
@@ -541,7 +596,10 @@ def _beside_net(
 ) -> dict[str, Any]:
     if nets is None or table.solver not in KernelTuningNet.solvers(device.arch):
         return {}
-    net = KernelTuningNet.load(nets, device.arch, table.solver, device.compute_units)
+    try:
+        net = KernelTuningNet.load(nets, device.arch, table.solver, device.compute_units)
+    except InputError:
+        return {}  # a release, or a folder of databases alone, may be without
     problems = [parse_find_key(table.held_out_keys[i]) for i in here]
     asked = [i for i, problem in enumerate(problems) if net.supports(problem)]
     if not asked:
@@ -592,40 +650,43 @@ def _fit_and_score(
 
 
 def train_configs(
-    records: Iterable[PerfRecord],
-    found: Iterable[FindRecord],
-    device: DeviceFacts,
-    folder: Path,
+    folder: str | os.PathLike[str],
+    arch: str,
+    out: str | os.PathLike[str],
     *,
-    workers: int = 1,
-    nets: Path | None = None,
+    workers: int = 0,
+    share: float = 1.0,
     settings: TreeSettings | None = None,
-) -> list[ConfigScores]:
-    """Train the ranking of every tunable solver, and write what `ConfigRanking` reads.
+    on_progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train the ranking of every tunable solver of an arch, and write what `ConfigRanking` reads.
 
-    The same databases give the same files.
+    The same databases give the same files, whatever the number of workers.
 
     Parameters
     ----------
-    records : iterable of PerfRecord
-        The perf-db of the device.
-    found : iterable of FindRecord
-        The find-db of the device; see `tuned_problems`.
-    device : DeviceFacts
-        The device that they were tuned on.
-    folder : Path
+    folder : path-like
+        Databases, and AMD's kernel-tuning nets to compare with if they are there.
+    arch : str
+        Of the perf-dbs of an arch one is learnt from, that of its usual compute units if there is
+        one; other counts are answered by the same model.
+    out : path-like
         Where ``configs.json`` and ``configs.forests`` go.
-    workers : int, default 1
-        Solvers trained at the same time, one thread each.
-    nets : Path, optional
-        Folder with AMD's kernel-tuning nets, to measure those on the same problems.
+    workers : int, default 0
+        Solvers trained at the same time, one thread each; 0 takes the machine's processors.
+    share : float, default 1.0
+        Share of the shapes to use, for trials.
     settings : TreeSettings, optional
         How trees are grown. Default: `default_settings`.
+    on_progress : callable, optional
+        Called with a text, steps done and steps in all.
 
     Returns
     -------
-    list of ConfigScores
-        One for each solver, direction and data type, on shapes that were not learnt from.
+    dict
+        For JSON: "perf_db", "compute_units", "skipped" (lines that can't be used) and "scores",
+        the fields of a `ConfigScores` each. Empty, and nothing is written, where the arch has no
+        perf-db.
 
     Raises
     ------
@@ -634,19 +695,95 @@ def train_configs(
 
     Examples
     --------
-    >>> from foretune.kernels.devices import device_facts
-    >>> from foretune.miopen.find_db import read_find_db
-    >>> from foretune.miopen.perf_db import read_perf_db
-    >>> scores = train_configs(
-    ...     read_perf_db("gfx942130.db.txt"), read_find_db("gfx942130.HIP.fdb.txt"),
-    ...     device_facts("gfx942"), Path("bundle"),
-    ... )  # doctest: +SKIP
+    >>> import tempfile
+    >>> train_configs("/opt/rocm/share/miopen/db", "gfx942", "bundle")  # doctest: +SKIP
+    >>> with tempfile.TemporaryDirectory() as without_databases:
+    ...     train_configs(without_databases, "gfx908", without_databases)
+    {}
     """
-    tables = tuned_problems(records, found)
+    databases = [file for file in find_databases(folder, arch) if not file.name.user]
+    file = _usual_perf_db(databases, arch)
+    if file is None:
+        return {}
+    name = file.name
+    reader = read_perf_db(file.path)
+    found: Iterable[FindRecord] = ()
+    for other in databases:
+        if other.name.kind == "find-db" and other.name.compute_units == name.compute_units:
+            found = read_find_db(other.path)
+    tables = tuned_problems(reader, found, reader.report)
+    tables = [table.thin(share) for table in tables]
+    device = device_facts(name.arch, name.compute_units)
+    scores = train_tables(
+        [table for table in tables if len(table.position)],
+        device,
+        Path(out),
+        workers=workers,
+        nets=Path(folder),
+        settings=settings,
+        on_progress=on_progress,
+    )
+    return {
+        "perf_db": file.path.name,
+        "compute_units": name.compute_units,
+        "skipped": len(reader.issues),
+        "scores": [asdict(score) for score in scores],
+    }
+
+
+def _usual_perf_db(databases: Iterable[DatabaseFile], arch: str) -> DatabaseFile | None:
+    usual = USUAL_COMPUTE_UNITS.get(parse_arch(arch), ())
+    by_units = {file.name.compute_units: file for file in databases if file.name.kind == "perf-db"}
+    for units in (*usual, *sorted(by_units, reverse=True)):
+        if units in by_units:
+            return by_units[units]
+    return None
+
+
+def train_tables(
+    tables: Sequence[ConfigTable],
+    device: DeviceFacts,
+    folder: Path,
+    *,
+    workers: int = 1,
+    nets: Path | None = None,
+    settings: TreeSettings | None = None,
+    on_progress: Progress | None = None,
+) -> list[ConfigScores]:
+    """Train, score and write the models of tuned problems; see `train_configs`.
+
+    Parameters
+    ----------
+    tables : sequence of ConfigTable
+        What `tuned_problems` gave.
+    device : DeviceFacts
+        The device that they were tuned on.
+    folder : Path
+        Where the files go.
+    workers, settings, on_progress
+        As for `train_configs`.
+    nets : Path, optional
+        Folder with AMD's kernel-tuning nets.
+
+    Returns
+    -------
+    list of ConfigScores
+        One for each solver, direction and data type, on shapes that were not learnt from.
+    """
+    workers = workers or os.cpu_count() or 1
     # The longest first, so that no worker is left with a long one at the end.
-    tables.sort(key=lambda table: -len(table.position))
+    tables = sorted(tables, key=lambda table: -len(table.position))
+    done: list[_Trained | None] = []
+
+    def progress() -> None:
+        if on_progress:
+            on_progress("configs", len(done), len(tables))
+
+    progress()
     if workers == 1:
-        done = [_fit_and_score(table, device, nets, settings) for table in tables]
+        for table in tables:
+            done.append(_fit_and_score(table, device, nets, settings))
+            progress()
     else:
         # A fork of a process whose OpenMP has run may hang.
         context = multiprocessing.get_context("spawn")
@@ -654,7 +791,9 @@ def train_configs(
             futures = [
                 pool.submit(_fit_and_score, table, device, nets, settings) for table in tables
             ]
-            done = [future.result() for future in futures]
+            for future in futures:
+                done.append(future.result())
+                progress()
     models = sorted((entry for entry in done if entry), key=lambda entry: entry.name)
     if not models:
         raise InputError(

@@ -16,11 +16,12 @@ from foretune.miopen.config_training import (
     fit_configs,
     score_configs,
     train_configs,
+    train_tables,
     tuned_problems,
 )
 from foretune.miopen.find_db import FindItem, FindRecord
 from foretune.miopen.keys import format_find_key, format_perf_key, parse_find_key
-from foretune.miopen.perf_db import PerfRecord, read_perf_db
+from foretune.miopen.perf_db import PerfRecord, read_perf_db, write_perf_db
 from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.features.conv import feature_row
 from foretune.predictor.split import TRAIN_END, shape_position
@@ -52,7 +53,7 @@ def slice_of_mi300x(miopen_db: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def train(records: list[PerfRecord], folder: Path, workers: int = 1) -> tuple[bytes, bytes]:
-    train_configs(records, [], MI300X, folder, workers=workers, settings=SETTINGS)
+    train_tables(tuned_problems(records), MI300X, folder, workers=workers, settings=SETTINGS)
     return (folder / TABLE_FILE).read_bytes(), (folder / FOREST_FILE).read_bytes()
 
 
@@ -87,7 +88,8 @@ def test_held_out_shapes_are_not_learnt_from(
 def test_configs_are_ranked_better_than_by_habit(
     slice_of_mi300x: list[PerfRecord], miopen_db: Path, tmp_path: Path
 ) -> None:
-    scores = train_configs(slice_of_mi300x, [], MI300X, tmp_path, nets=miopen_db, settings=SETTINGS)
+    tables = tuned_problems(slice_of_mi300x)
+    scores = train_tables(tables, MI300X, tmp_path, nets=miopen_db, settings=SETTINGS)
     backward = [s for s in scores if s.solver == "ConvHipImplicitGemmGroupBwdXdlops"]
     assert sum(s.problems for s in backward) > 50
     for name in ("top_1", "top_5", "top_10", "parameters"):
@@ -179,11 +181,11 @@ def test_a_solver_with_one_config_needs_no_trees(tmp_path: Path) -> None:
         channels = next(shape)
         problems = [replace(problem, in_channels=channels) for problem in problems]
     records = [PerfRecord(format_perf_key(p), {"ConvAsm3x3U": "0,8,7"}) for p in problems]
-    train_configs(records, [], MI300X, tmp_path)
+    train_tables(tuned_problems(records), MI300X, tmp_path)
     row = feature_row(problems[0], MI300X)
     assert ConfigRanking(tmp_path).rank("ConvAsm3x3U", problems[0], row) == [("0,8,7", 1.0)]
     with pytest.raises(InputError, match="nothing to learn"):
-        train_configs(records[:2], [], MI300X, tmp_path)
+        train_tables(tuned_problems(records[:2]), MI300X, tmp_path)
 
 
 def test_nothing_held_out_gives_no_scores() -> None:
@@ -197,3 +199,53 @@ def test_nothing_held_out_gives_no_scores() -> None:
     model = fit_configs(learnt, MI300X)
     assert model is not None
     assert score_configs(learnt, model, MI300X) == []
+
+
+def test_what_cannot_be_read_costs_itself() -> None:
+    good = PerfRecord(
+        format_perf_key(ConvProblem("F", 4, 8, (28, 28), 16, (1, 1))), {"ConvAsm1x1U": "1,8"}
+    )
+    bad_config = replace(good, params={"ConvAsm1x1U": "<1,,"})
+    bad_key = replace(good, key=good.key.replace("FP32", "FP99"))
+    told: list[tuple[PerfRecord, str]] = []
+    (table,) = tuned_problems([bad_key, good, bad_config], report=lambda *issue: told.append(issue))
+    assert table.configs == ["1,8"]
+    assert [record for record, _ in told] == [bad_key, bad_config]
+    assert all("the line is skipped" in reason for _, reason in told)
+
+
+def test_a_folder_of_databases_is_learnt_from(
+    slice_of_mi300x: list[PerfRecord], tmp_path: Path
+) -> None:
+    records = [
+        replace(record, params={"ConvBinWinogradRxSf3x2": config})
+        for record in slice_of_mi300x
+        if (config := record.params.get("ConvBinWinogradRxSf3x2"))
+    ]
+    folder, out = tmp_path / "db", tmp_path / "out"
+    folder.mkdir()
+    write_perf_db(folder / "gfx942130.db", records)
+    # Not the usual device of the arch, so it isn't the one that is learnt from.
+    write_perf_db(folder / "gfx94226.db.txt", records[:1])
+    steps: list[tuple[str, int, int]] = []
+    metrics = train_configs(
+        folder,
+        "gfx942",
+        out,
+        workers=1,
+        settings=SETTINGS,
+        on_progress=lambda *step: steps.append(step),
+    )
+    assert metrics["perf_db"] == "gfx942130.db"
+    assert metrics["skipped"] == 0
+    assert {score["solver"] for score in metrics["scores"]} == {"ConvBinWinogradRxSf3x2"}
+    assert steps[0][1] == 0
+    assert steps[-1][1] == steps[-1][2] == len(steps) - 1 == len(ConfigRanking(out).models)
+    held_out = sum(score["problems"] for score in metrics["scores"])
+    half = train_configs(folder, "gfx942", out, workers=1, share=0.5, settings=SETTINGS)
+    assert 0.2 * held_out < sum(score["problems"] for score in half["scores"]) < 0.8 * held_out
+
+
+def test_an_arch_without_perf_db_has_no_ranking(tmp_path: Path) -> None:
+    assert train_configs(tmp_path, "gfx908", tmp_path / "out") == {}
+    assert not (tmp_path / "out").exists()
