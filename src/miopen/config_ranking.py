@@ -166,20 +166,21 @@ class ConfigRanking:
         try:
             forest = self._forests[name]
             usual = model["usual"][dtype]
-            members = np.array(usual["configs"], np.intp)
-            outputs = np.array(model["outputs"], np.intp).reshape(-1, len(model["configs"]))
+            members = [int(word) for word in usual["configs"].split()]
+            rows = [[int(word) for word in row.split()] for row in model["outputs"]]
+            outputs = np.array(rows, np.intp).reshape(-1, len(model["configs"]))
             if outputs.size and not 0 <= outputs.min() <= outputs.max() <= forest.num_outputs:
                 raise ValueError("an output that the forest doesn't have")
             choices = _Choices(
-                tuple(model["configs"][i] for i in usual["configs"]),
-                np.array(usual["log_share"], np.float64),
+                tuple(model["configs"][i] for i in members),
+                np.array([float(word) for word in usual["log_share"].split()]),
                 np.ascontiguousarray(outputs[:, members]),
             )
             if not 0 < len(choices.configs) == len(choices.usual):
                 raise ValueError("configs and shares differ in number")
         except InputError:
             raise
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             reason = f"{name} is damaged ({type(error).__name__}: {error}); train it again"
             raise InputError(reason, self._where) from None
         return choices, forest

@@ -241,10 +241,12 @@ class ConfigModel:
             members = np.flatnonzero(counts)
             shares = counts[members] / counts.sum()
             usual[dtype] = {
-                "configs": members.tolist(),
-                "log_share": [round(log(share), 3) for share in shares],
+                "configs": " ".join(map(str, members)),
+                "log_share": " ".join(f"{log(share):.3f}" for share in shares),
             }
-        return {"configs": self.configs, "outputs": self.outputs.tolist(), "usual": usual}
+        # Numbers as text: a start reads the whole file, but takes apart few of the models.
+        outputs = [" ".join(map(str, row)) for row in self.outputs]
+        return {"configs": self.configs, "outputs": outputs, "usual": usual}
 
     def scores(self, rows: npt.NDArray[np.float32], dtype: str) -> Floats:
         """Score every config, minus infinity where the data type doesn't have it."""

@@ -45,10 +45,10 @@ def table(**changes: Any) -> dict[str, Any]:
     model = {
         "configs": CONFIGS,
         # Output 2 is none: the last config has only what is usual.
-        "outputs": [[0, 1, 2], [2, 2, 2]],
+        "outputs": ["0 1 2", "2 2 2"],
         "usual": {
-            "FP32": {"configs": [0, 1, 2], "log_share": [-1.0, -1.0, -1.5]},
-            "FP16": {"configs": [1, 2], "log_share": [-0.7, -0.7]},
+            "FP32": {"configs": "0 1 2", "log_share": "-1.0 -1.0 -1.5"},
+            "FP16": {"configs": "1 2", "log_share": "-0.7 -0.7"},
         },
     }
     return {
@@ -119,13 +119,15 @@ def test_another_version_is_refused(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"outputs": [[0, 1, 3]]},
-        {"outputs": [[0, 1]]},
-        {"outputs": [[-1, 0, 1]]},
-        {"configs": CONFIGS[:2], "outputs": [[0, 1]]},
-        {"usual": {"FP32": {"configs": [0, 1], "log_share": [-1.0]}}},
-        {"usual": {"FP32": {"configs": [], "log_share": []}}},
-        {"usual": {"FP32": {"configs": [0]}}},
+        {"outputs": ["0 1 3"]},
+        {"outputs": ["0 1"]},
+        {"outputs": ["-1 0 1"]},
+        {"outputs": ["0 1 x"]},
+        {"outputs": [[0, 1, 2]]},
+        {"configs": CONFIGS[:2], "outputs": ["0 1"]},
+        {"usual": {"FP32": {"configs": "0 1", "log_share": "-1.0"}}},
+        {"usual": {"FP32": {"configs": "", "log_share": ""}}},
+        {"usual": {"FP32": {"configs": "0"}}},
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
