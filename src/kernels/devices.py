@@ -96,4 +96,6 @@ def device_facts(arch: str, compute_units: int | None = None) -> DeviceFacts:
     for device in of_arch:
         if device.compute_units == compute_units:
             return device
-    return replace(of_arch[0], name=f"{arch} with {compute_units} units", compute_units=compute_units)
+    return replace(
+        of_arch[0], name=f"{arch} with {compute_units} units", compute_units=compute_units
+    )

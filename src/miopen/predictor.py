@@ -136,7 +136,8 @@ class MIOpenPredictor:
             accepted, reason = False, "no data for problems of this kind"
         elif admission.outside:
             accepted, reason = False, admission.outside
-        roofline_ms = 1e3 * 2.0 ** float(row[ROOFLINE_AT])
+        # Times were learnt in milliseconds over the roofline's seconds.
+        unit = 2.0 ** float(row[ROOFLINE_AT])
         solutions: list[Solution] = []
         for column, score, log_time in zip(
             assessed.order[0].tolist(), good, assessed.log_time[0].tolist(), strict=True
@@ -148,7 +149,7 @@ class MIOpenPredictor:
                 Solution(
                     view.names[column],
                     self._configs.best(solver, problem, row) if self._configs else None,
-                    exp(log_time) * roofline_ms,
+                    exp(log_time) * unit,
                     workspace_bytes(solver, problem, self.arch),
                     score,
                 )

@@ -149,6 +149,7 @@ def _calibrate(
         model = ranking.model
         naive = naive_flags(model.candidates)
         data = split[name]["calibrate"]
+        grid = _grid(ranking.scores)
         releases: dict[int, list[str]] = {}
         for release in RELEASES:
             bits = to_bits(runnable_flags(model.candidates, arch, release))
@@ -168,12 +169,13 @@ def _calibrate(
                         "direction": name,
                         "miopen": names,
                         "runnable": f"{bits:x}",
+                        "grid": [float(score) for score in (grid[0], grid[-1])],
                         "thresholds": [
                             learn_then_test(
                                 chosen.score,
                                 chosen.bad,
                                 _shape_ids(kept.position[rows]),
-                                _grid(ranking.scores),
+                                grid,
                                 risk,
                                 1 - CONFIDENCE,
                             ).to_dict()

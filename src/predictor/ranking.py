@@ -98,8 +98,8 @@ class RankingModel:
     ) -> Admission:
         """Rule out candidates.
 
-        A naive candidate is admitted only inside the training range and where it won some such
-        problem in training, unless nothing else is left.
+        A naive candidate is admitted only inside the training range and inside the ranges of the
+        records that it won in training, unless nothing else is left.
 
         Parameters
         ----------
@@ -112,7 +112,12 @@ class RankingModel:
         cell = self.rules.cell(raw)
         outside = self.rules.outside(row)
         listed = cell.allowed & may_run
-        allowed = listed & ~naive if outside else listed & (cell.winners | ~naive)
+        if outside:
+            allowed = listed & ~naive
+        elif (listed & naive).any():
+            allowed = listed & (~naive | self.rules.could_win(row))
+        else:
+            allowed = listed
         if not allowed.any():
             allowed = listed if listed.any() else may_run
         return Admission(allowed, cell.known, outside)

@@ -17,6 +17,7 @@ from os import cpu_count
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+from foretune.errors import InputError
 from foretune.predictor.boosting import (
     TreeSettings,
     soft_labels,
@@ -33,6 +34,9 @@ from foretune.predictor.split import fold_of
 
 Floats = npt.NDArray[np.float64]
 
+
+# Log time over the roofline of a candidate that no record lists: never a reason to pick it.
+_UNKNOWN_TIME = 5.0
 
 _SHARES = TreeSettings(300, leaves=7)
 _TIMES = TreeSettings(400, leaves=7)
@@ -62,7 +66,7 @@ class RankingSettings:
     judge: TreeSettings = _JUDGE
     temperature: float = 0.05
     least_listings: int = 20
-    folds: int = 3
+    folds: int = 2
     unlisted_cost: float = float(np.log(2))
     most_cost: float = float(np.log(3))
 
@@ -163,6 +167,11 @@ class RankingTrainer:
 
 
 def _common(data: RankingData, settings: RankingSettings) -> RankingData:
+    if len(np.unique(_folds(data, settings))) < settings.folds:
+        raise InputError(
+            f"too few shapes of direction {data.direction} to train on: {settings.folds} folds "
+            "need some each"
+        )
     listings = np.isfinite(data.times).sum(axis=0)
     least = min(settings.least_listings, int(listings.max()))
     return data.keep_candidates(listings >= least)
@@ -186,23 +195,25 @@ def _train_first(
         taught, soft_labels(times, settings.temperature), settings.shares
     )
     roofline = taught[:, ROOFLINE_AT].astype(np.float64) * np.log(2)
-    regressors = []
+    asked = rows[~inside]
+    answers = [_raw_scores(booster, asked, len(start)) + start]
+    texts = []
     for column in range(len(data.candidates)):
         listed = np.isfinite(times[:, column])
+        if not listed.any():
+            # All its listings are in the fold that is left out.
+            answers.append(np.full((len(asked), 1), _UNKNOWN_TIME))
+            continue
         target = np.log(times[listed, column]) - roofline[listed]
-        regressors.append(train_regression(taught[listed], target, settings.times))
-    answers = np.empty((0, 0))
-    if fold is not None:
-        asked = rows[~inside]
-        shares = _raw_scores(booster, asked, len(start)) + start
-        columns = [_raw_scores(regressor, asked, 1) for regressor in regressors]
-        answers = np.hstack([shares, *columns])
-    return _FirstStage(
-        booster.model_to_string(), start, tuple(r.model_to_string() for r in regressors), answers
-    )
+        regressor = train_regression(taught[listed], target, settings.times)
+        answers.append(_raw_scores(regressor, asked, 1))
+        texts.append(regressor.model_to_string())
+    return _FirstStage(booster.model_to_string(), start, tuple(texts), np.hstack(answers))
 
 
 def _raw_scores(booster: lightgbm.Booster, rows: npt.NDArray[np.float32], outputs: int) -> Floats:
+    if not len(rows):
+        return np.empty((0, outputs))
     return np.asarray(booster.predict(rows, raw_score=True)).reshape(len(rows), outputs)
 
 

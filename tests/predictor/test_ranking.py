@@ -106,9 +106,21 @@ def test_outside_the_training_range_naive_is_not_picked() -> None:
     admission = model().admit(raw_numbers(inside), row, flags(*ALL), flags(NAIVE))
     assert not admission.outside
     assert admission.known
-    # It is the fastest of no record here, so even inside the range it is left out.
-    won = bool(model().rules.cell(raw_numbers(inside)).winners[model().candidates.index(NAIVE)])
-    assert admission.allowed[model().candidates.index(NAIVE)] == won
+    # Where it is allowed, records that it won were about as large.
+    naive = model().candidates.index(NAIVE)
+    assert admission.allowed[naive] == model().rules.could_win(row)[naive]
+
+
+def test_naive_is_picked_only_where_it_won_records_of_the_size() -> None:
+    train, unseen = parts()
+    naive = model().candidates.index(NAIVE)
+    won = train.raw[train.times.argmin(axis=1) == train.candidates.index(NAIVE)]
+    assert len(won)
+    outcomes, _ = evaluate(model(), unseen, flags(*ALL), flags(NAIVE))
+    picked = unseen.raw[outcomes.pick == naive]
+    assert len(picked)
+    for column in (5, 9):
+        assert picked[:, column].max() <= won[:, column].max()
 
 
 def test_a_kind_never_seen_is_not_known() -> None:

@@ -1,0 +1,152 @@
+"""Answers of the shipped models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from foretune.cli import main
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.devices import KNOWN_DEVICES
+from foretune.miopen.predictor import MIOpenPredictor, shipped_models
+from foretune.miopen.solvers import SOLVERS, can_run
+from foretune.miopen.workspace import workspace_bytes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import problems
+
+ARCHS = ("gfx908", "gfx90a", "gfx942")
+GOLDEN = Path(__file__).with_name("golden")
+PLAIN = ConvProblem("F", 32, 64, (56, 56), 64, (3, 3), padding=(1, 1), dtype="FP16")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_golden_predictions(arch: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Made by `foretune predict --json --arch ARCH --from problems.txt > ARCH.jsonl`."""
+    command = ["predict", "--json", "--arch", arch, "--from", str(GOLDEN / "problems.txt")]
+    assert main(command) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = [json.loads(line) for line in (GOLDEN / f"{arch}.jsonl").read_text().splitlines()]
+    assert len(answers) == len(expected) == 18
+    for answer, wanted in zip(answers, expected, strict=True):
+        for name in ("problem", "arch", "accepted", "risk"):
+            assert answer[name] == wanted[name]
+        for got, want in zip(answer["solutions"], wanted["solutions"], strict=True):
+            assert got["solver"] == want["solver"], answer["problem"]
+            assert got["config"] == want["config"]
+            assert got["workspace"] == want["workspace"]
+            assert got["predicted_ms"] == pytest.approx(want["predicted_ms"], rel=1e-6)
+            assert got["score"] == pytest.approx(want["score"], abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.sampled_from(KNOWN_DEVICES), st.sampled_from(["any", "3.4", "3.6"]))
+def test_any_problem_gets_an_answer(problem: ConvProblem, device: object, miopen: str) -> None:
+    facts = next(known for known in KNOWN_DEVICES if known == device)
+    predictor = MIOpenPredictor(facts.arch, facts.compute_units, miopen=miopen)
+    answer = predictor.predict(problem)
+    assert answer.reason
+    scores = [solution.score for solution in answer.solutions]
+    assert all(0 <= score <= 1 for score in scores)
+    assert len({solution.solver for solution in answer.solutions}) == len(answer.solutions)
+    for solution in answer.solutions:
+        assert solution.predicted_ms > 0
+        assert can_run(solution.solver, facts.arch, miopen)
+        known = SOLVERS.get(solution.solver)
+        if known:
+            assert problem.direction in known.directions
+            assert solution.workspace == workspace_bytes(solution.solver, problem, facts.arch)
+    if answer.accepted:
+        assert answer.solutions
+
+
+def test_what_was_never_learnt_is_not_accepted() -> None:
+    predictor = MIOpenPredictor("gfx942")
+    for change in ({"dtype": "FP64"}, {"dtype": "FP8"}, {"layout": "CHWN"}):
+        blank = {"weight_dtype": "", "out_dtype": "", "weight_layout": "", "out_layout": ""}
+        answer = predictor.predict(replace(PLAIN, **blank, **change))  # type: ignore[arg-type]
+        assert not answer.accepted
+        assert "no data" in answer.reason
+    huge = replace(PLAIN, batch=1_000_000)
+    answer = predictor.predict(huge)
+    assert not answer.accepted
+    assert "outside what was learnt" in answer.reason
+    assert answer.solutions
+
+
+@pytest.mark.parametrize(("arch", "units"), [("gfx942", 228), ("gfx942", 80), ("gfx942", 38)])
+def test_counts_without_data_are_answered_not_accepted(arch: str, units: int) -> None:
+    answer = MIOpenPredictor(arch, units, risk=0.2).predict(PLAIN)
+    assert answer.solutions
+    assert not answer.accepted
+    assert f"no data for {units} units" in answer.reason
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx803", "gfx950"])
+def test_an_arch_without_model_has_no_solutions(arch: str) -> None:
+    answer = MIOpenPredictor(arch).predict(PLAIN)
+    assert (answer.solutions, answer.accepted) == ((), False)
+    assert arch in answer.reason
+
+
+def test_an_arch_may_be_named_as_devices_do() -> None:
+    plain, full = MIOpenPredictor("gfx90a"), MIOpenPredictor("gfx90a:sramecc+:xnack-")
+    assert plain.predict(PLAIN) == full.predict(PLAIN)
+
+
+def test_a_higher_risk_accepts_no_less() -> None:
+    shapes = [replace(PLAIN, batch=n, in_channels=c) for n in (1, 8, 64) for c in (16, 64, 256)]
+    for arch in ARCHS:
+        counts = [
+            sum(answer.accepted for answer in MIOpenPredictor(arch, risk=risk).predict_many(shapes))
+            for risk in (0.001, 0.02, 0.05, 0.2)
+        ]
+        assert counts == sorted(counts)
+        assert counts[0] == 0
+        assert counts[-1] > 0
+
+
+def test_top_limits_the_solutions() -> None:
+    predictor = MIOpenPredictor("gfx90a")
+    all_of_them = predictor.predict(PLAIN).solutions
+    assert predictor.predict(PLAIN, top=1).solutions == all_of_them[:1]
+    assert len(all_of_them) > 1
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="risk"):
+        MIOpenPredictor("gfx942", risk=0)
+    with pytest.raises(InputError, match="compute units"):
+        MIOpenPredictor("gfx942", 0)
+    with pytest.raises(InputError, match="arch"):
+        MIOpenPredictor("no such thing")
+    with pytest.raises(InputError, match="version"):
+        MIOpenPredictor("gfx942", miopen="new")
+
+
+def test_models_may_stand_elsewhere(tmp_path: Path) -> None:
+    shutil.copytree(shipped_models() / "gfx908", tmp_path / "gfx908")
+    here = MIOpenPredictor("gfx908", models=tmp_path).predict(PLAIN)
+    assert here == MIOpenPredictor("gfx908").predict(PLAIN)
+    assert not MIOpenPredictor("gfx942", models=tmp_path).predict(PLAIN).solutions
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_bundles_are_small_and_plain(arch: str) -> None:
+    files = sorted(file for file in (shipped_models() / arch).iterdir() if file.is_file())
+    assert sum(file.stat().st_size for file in files) <= 12 * 2**20
+    assert {file.suffix for file in files} <= {".json", ".forests", ".md"}
+    names = {file.name for file in files}
+    assert {
+        "feature_spec.json",
+        "manifest.json",
+        "calibration.json",
+        "metrics.json",
+        "MODEL_CARD.md",
+    } <= names
+    calibration = json.loads((shipped_models() / arch / "calibration.json").read_text())
+    assert calibration["confidence"] == 0.9
