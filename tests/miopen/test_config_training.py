@@ -10,15 +10,11 @@ from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import device_facts
 from foretune.miopen.archive import open_archive
+from foretune.miopen.config_fit import LEAST_SEEN, fit_configs
 from foretune.miopen.config_ranking import FOREST_FILE, TABLE_FILE, ConfigRanking
-from foretune.miopen.config_training import (
-    LEAST_SEEN,
-    fit_configs,
-    score_configs,
-    train_configs,
-    train_tables,
-    tuned_problems,
-)
+from foretune.miopen.config_scores import score_configs
+from foretune.miopen.config_table import tuned_problems
+from foretune.miopen.config_training import train_configs, train_tables
 from foretune.miopen.find_db import FindItem, FindRecord
 from foretune.miopen.keys import format_find_key, format_perf_key, parse_find_key
 from foretune.miopen.perf_db import PerfRecord, read_perf_db, write_perf_db
