@@ -102,7 +102,9 @@ def main() -> None:
             }
         )
     print(f"{arch}: bare Python {times['bare']:.3f} s, with numpy {times['numpy']:.3f} s")
-    print(f"{arch}: import and first answer {times['first'] - times['bare']:.3f} s over bare Python")
+    print(
+        f"{arch}: import and first answer {times['first'] - times['bare']:.3f} s over bare Python"
+    )
     print(f"{arch}: foretune predict on 60 problems {times['command']:.3f} s")
 
 

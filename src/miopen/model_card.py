@@ -58,6 +58,32 @@ def write_model_card(folder: str | os.PathLike[str]) -> None:
     (home / "MODEL_CARD.md").write_text("\n".join(lines), encoding="utf-8")
 
 
+def _configs(metrics: dict[str, Any]) -> list[str]:
+    if not metrics:
+        return ["", "No perf-db, so no configs are ranked.", ""]
+    lines = [
+        "",
+        "## Configs",
+        "",
+        f"Learnt from {metrics['perf_db']} ({metrics['compute_units']} CU). Exact hits of the tuned "
+        "config, and parameters that agree, beside the usual config and AMD's kernel-tuning net "
+        "on the same problems.",
+        "",
+        "| solver | type | problems | configs | top-1 | top-5 | top-10 | parameters | usual top-1 | "
+        "net top-1 | net parameters |",
+        "|---" * 11 + "|",
+    ]
+    for score in metrics["scores"]:
+        shares = [score[name] for name in ("top_1", "top_5", "top_10", "parameters", "usual_top_1")]
+        shares += [score["net_top_1"], score["net_parameters"]]
+        cells = ["" if share is None else f"{share:.1%}" for share in shares]
+        lines.append(
+            f"| {score['solver']} {score['direction']} | {score['dtype']} | {score['problems']} | "
+            f"{score['configs']} | {' | '.join(cells)} |"
+        )
+    return [*lines, ""]
+
+
 def _table(groups: dict[str, dict[str, Any]]) -> list[str]:
     lines = [
         "| shapes | " + " | ".join(title for _, title, _ in _COLUMNS) + " |",
