@@ -9,8 +9,9 @@ from math import isfinite
 from sys import intern
 
 from foretune.kernels.conv.problem import ConvProblem
-from foretune.miopen.archive import Issue, IssueLog, open_archive, read_lines, write_lines
+from foretune.miopen.archive import write_lines
 from foretune.miopen.keys import parse_find_key
+from foretune.miopen.reader import DatabaseReader
 
 _KINDS = ("GEMM", "Direct", "FFT", "Winograd", "ImplicitGEMM")
 #: Direction of each algorithm name that MIOpen accepts.
@@ -96,7 +97,7 @@ class FindRecord:
         return f"{self.key}={';'.join(map(str, self.items))}"
 
 
-class FindDbReader:
+class FindDbReader(DatabaseReader[FindRecord]):
     r"""The records of one find-db file, read as they are asked for.
 
     Attributes
@@ -118,42 +119,12 @@ class FindDbReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
-        self.path = os.fspath(path)
-        self.lines = self.items = self.legacy_items = 0
-        self._log = IssueLog(self.path, strict)
-        self._file = open_archive(path)
-        self._records = self._read()
-
-    @property
-    def issues(self) -> list[Issue]:
-        """What could not be used, so far."""
-        return self._log.issues
-
-    def report(self, record: FindRecord, reason: str) -> None:
-        """Add an issue about a record that was read, or raise it if strict."""
-        self._log.report(record.line, reason)
-
-    def __iter__(self) -> Iterator[FindRecord]:
-        return self._records
+        super().__init__(path, strict)
+        self.legacy_items = 0
 
     def _read(self) -> Iterator[FindRecord]:
-        report = self._log.report
-        seen = set()
-        for number, line in read_lines(self._file, self._log):
-            self.lines = number
-            key, equals, values = line.partition("=")
-            if not equals:
-                if line and not line.isspace():
-                    report(number, "no '='; the line is skipped")
-                continue
-            direction = key.rpartition("-")[2][:1]
-            if direction not in ("F", "B", "W"):
-                report(number, f"the key {key!r} names no direction; the line is skipped")
-                continue
-            if key in seen:
-                report(number, f"the key {key!r} was there before; the first is kept")
-                continue
-            seen.add(key)
+        for number, key, values in self._read_entries(_key_fault):
+            direction = _direction(key)
             items = _read_good_items(values, direction)
             if items is None:
                 items = self._read_items(values, direction, number)
@@ -161,7 +132,7 @@ class FindDbReader:
             if items:
                 yield FindRecord(key, items, number)
             else:
-                report(number, "no item is left; the line is skipped")
+                self._log.report(number, "no item is left; the line is skipped")
 
     def _read_items(self, values: str, direction: str, number: int) -> tuple[FindItem, ...]:
         report = self._log.report
@@ -211,6 +182,14 @@ class FindDbReader:
             items[solver] = FindItem(solver, time_ms, workspace, algorithm, time_text)
             self.legacy_items += legacy
         return tuple(items.values())
+
+
+def _direction(key: str) -> str:
+    return key.rpartition("-")[2][:1]
+
+
+def _key_fault(key: str) -> str:
+    return "" if _direction(key) in ("F", "B", "W") else "names no direction"
 
 
 def _read_good_items(values: str, direction: str) -> tuple[FindItem, ...] | None:

@@ -18,16 +18,13 @@ from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.archive import (
     ARCHIVES,
     BROKEN_ARCHIVE,
-    Issue,
-    IssueLog,
-    open_archive,
     open_for_writing,
     read_all,
-    read_lines,
     replace_file,
     write_lines,
 )
 from foretune.miopen.keys import PERF_FIELDS, parse_perf_key, perf_key_values
+from foretune.miopen.reader import DatabaseReader
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 #: The order of MIOpen's columns: text first, then numbers.
@@ -80,7 +77,7 @@ class PerfRecord:
         return f"{self.key}={';'.join(f'{name}:{text}' for name, text in self.params.items())}"
 
 
-class PerfDbReader:
+class PerfDbReader(DatabaseReader[PerfRecord]):
     """The records of one perf-db file, read as they are asked for.
 
     Attributes
@@ -103,50 +100,19 @@ class PerfDbReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
-        self.path = os.fspath(path)
-        self.lines = self.items = 0
-        self._log = IssueLog(self.path, strict)
-        self._file = open_archive(path)
+        super().__init__(path, strict)
         try:
             start = cast(BufferedReader, self._file).peek(len(_SQLITE_MAGIC))
         except BROKEN_ARCHIVE:
             start = b""
         self.is_sqlite = start.startswith(_SQLITE_MAGIC)
-        self._records = self._read_sqlite() if self.is_sqlite else self._read_text()
 
-    @property
-    def issues(self) -> list[Issue]:
-        """What could not be used, so far."""
-        return self._log.issues
-
-    def report(self, record: PerfRecord, reason: str) -> None:
-        """Add an issue about a record that was read, or raise it if strict."""
-        self._log.report(record.line, reason)
-
-    def __iter__(self) -> Iterator[PerfRecord]:
-        return self._records
+    def _read(self) -> Iterator[PerfRecord]:
+        yield from self._read_sqlite() if self.is_sqlite else self._read_text()
 
     def _read_text(self) -> Iterator[PerfRecord]:
         report = self._log.report
-        seen = set()
-        for number, line in read_lines(self._file, self._log):
-            self.lines = number
-            key, equals, values = line.partition("=")
-            if not equals:
-                if line and not line.isspace():
-                    report(number, "no '='; the line is skipped")
-                continue
-            if key.count("x") != len(PERF_FIELDS) - 1:
-                report(
-                    number,
-                    f"the key {key!r} has {key.count('x') + 1} fields, not {len(PERF_FIELDS)}; "
-                    "the line is skipped",
-                )
-                continue
-            if key in seen:
-                report(number, f"the key {key!r} was there before; the first is kept")
-                continue
-            seen.add(key)
+        for number, key, values in self._read_entries(_key_fault):
             params: dict[str, str] = {}
             for text in values.split(";"):
                 # Parameters may hold a colon themselves.
@@ -209,6 +175,11 @@ class PerfDbReader:
         if params:
             count = sum(map(len, params.values()))
             self._log.report(0, f"{count} rows of perf_db belong to no config; they are skipped")
+
+
+def _key_fault(key: str) -> str:
+    fields = key.count("x") + 1
+    return "" if fields == len(PERF_FIELDS) else f"has {fields} fields, not {len(PERF_FIELDS)}"
 
 
 def read_perf_db(path: str | os.PathLike[str], strict: bool = False) -> PerfDbReader:
