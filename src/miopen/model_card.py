@@ -65,12 +65,12 @@ def _configs(metrics: dict[str, Any]) -> list[str]:
         "",
         "## Configs",
         "",
-        f"Learnt from {metrics['perf_db']} ({metrics['compute_units']} CU). Exact hits of the tuned "
-        "config, and parameters that agree, beside the usual config and AMD's kernel-tuning net "
-        "on the same problems.",
+        f"Learnt from {metrics['perf_db']} ({metrics['compute_units']} CU). Exact hits of the "
+        "tuned config, and parameters that agree, beside the usual config and AMD's kernel-tuning "
+        "net on the same problems.",
         "",
-        "| solver | type | problems | configs | top-1 | top-5 | top-10 | parameters | usual top-1 | "
-        "net top-1 | net parameters |",
+        "| solver | type | problems | configs | top-1 | top-5 | top-10 | parameters "
+        "| usual top-1 | net top-1 | net parameters |",
         "|---" * 11 + "|",
     ]
     for score in metrics["scores"]:
