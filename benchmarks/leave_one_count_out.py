@@ -43,18 +43,18 @@ def main() -> None:
         thresholds: dict[str, float] = {}
         for asked in sorted(counts, key=lambda count: count != learnt):
             outcomes, accepted = [], []
-            for name, ranking in trained.items():
-                model = ranking.model
+            for name, model in trained.items():
                 may_run = np.ones(len(model.candidates), bool)
                 naive = naive_flags(model.candidates)
                 if asked == learnt:
+                    taught, _ = evaluate(model, part(parts[name], learnt, "train"), may_run, naive)
                     kept = part(parts[name], learnt, "calibrate")
                     result, _ = evaluate(model, kept, may_run, naive)
                     found = learn_then_test(
                         result.score[result.sure],
                         result.bad[result.sure],
                         np.unique(kept.position[result.sure], return_inverse=True)[1],
-                        np.quantile(ranking.scores, 1 - STEPS),
+                        np.quantile(taught.score, 1 - STEPS),
                         RISK,
                     )
                     thresholds[name] = np.inf if found.score is None else found.score

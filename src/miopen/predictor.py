@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import exp
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from foretune.kernels.conv.problem import ConvProblem
 
 DEFAULT_RISK = 0.05
+#: An arch that AMD ships no database for -> the nearest one that has a model. Never accepted.
+BORROWED_MODELS = MappingProxyType({"gfx950": "gfx942"})
 _REMEMBERED = 100_000
 
 
@@ -88,6 +91,7 @@ class MIOpenPredictor:
         self.risk = risk
         self.miopen = miopen
         can_run("", self.arch, miopen)
+        self._model_arch = BORROWED_MODELS.get(self.arch, self.arch)
         self._folder = Path(models) if models is not None else shipped_models()
         self._answers: dict[tuple[ConvProblem, int], Prediction] = {}
         self._views: dict[str, _DirectionView] = {}
@@ -126,13 +130,16 @@ class MIOpenPredictor:
         raw = raw_numbers(problem)
         row = features_of_raw(raw, problem.direction, self._device)
         admission = model.admit(raw, row, view.may_run, view.naive)
-        assessed = model.assess(row[None, :], admission.allowed[None, :])
+        assessed = model.assess(row[None, :], admission.allowed[None, :], admission.last[None, :])
+        could_run = admission.allowed | admission.last
         good = assessed.good[0].tolist()
         verdict = self._acceptance.judge(
             self.compute_units, problem.direction, view.bits, self.risk, good[0]
         )
         accepted, reason = verdict
-        if not admission.known:
+        if self._model_arch != self.arch:
+            accepted, reason = False, f"no data for {self.arch}; {self._model_arch}'s model answers"
+        elif not admission.known:
             accepted, reason = False, "no data for problems of this kind"
         elif admission.outside:
             accepted, reason = False, admission.outside
@@ -142,7 +149,7 @@ class MIOpenPredictor:
         for column, score, log_time in zip(
             assessed.order[0].tolist(), good, assessed.log_time[0].tolist(), strict=True
         ):
-            if len(solutions) >= top or not admission.allowed[column]:
+            if len(solutions) >= top or not could_run[column]:
                 break
             solver = model.candidates[column]
             solutions.append(
@@ -150,7 +157,7 @@ class MIOpenPredictor:
                     view.names[column],
                     self._configs.best(solver, problem, row) if self._configs else None,
                     exp(log_time) * unit,
-                    workspace_bytes(solver, problem, self.arch),
+                    workspace_bytes(solver, problem, self._model_arch),
                     score,
                 )
             )
@@ -177,7 +184,7 @@ class MIOpenPredictor:
 
     @cached_property
     def _bundle(self) -> RankingBundle | None:
-        folder = self._folder / self.arch
+        folder = self._folder / self._model_arch
         return RankingBundle(folder) if folder.is_dir() else None
 
     @cached_property
@@ -188,7 +195,7 @@ class MIOpenPredictor:
 
     @cached_property
     def _configs(self) -> ConfigRanking | None:
-        folder = self._folder / self.arch
+        folder = self._folder / self._model_arch
         return ConfigRanking(folder) if (folder / "configs.json").exists() else None
 
     @cached_property

@@ -27,8 +27,9 @@ from foretune.predictor.bundle import save_ranking, write_json
 from foretune.predictor.calibrate import learn_then_test
 from foretune.predictor.dataset import RankingData
 from foretune.predictor.evaluate import Outcomes, evaluate
+from foretune.predictor.ranking import RankingModel
 from foretune.predictor.split import part_of
-from foretune.predictor.train import RankingSettings, RankingTrainer, TrainedRanking
+from foretune.predictor.train import RankingSettings, RankingTrainer
 
 #: Releases that thresholds are calibrated for; those that run the same solvers share them.
 RELEASES = ("any", "3.3", "3.4", "3.5", "3.6", "3.4+mlir", "3.6+mlir")
@@ -98,14 +99,14 @@ def train_miopen(
         if not len(of_part["train"]):
             raise InputError(f"no training records of direction {name}", str(folder))
     chosen = settings or RankingSettings()
-    trained = RankingTrainer(chosen, workers).train(
+    models = RankingTrainer(chosen, workers).train(
         {name: of_part["train"] for name, of_part in split.items()}, on_progress
     )
-    save_ranking(home, {name: ranking.model for name, ranking in trained.items()})
-    calibration = _calibrate(trained, split, arch)
+    save_ranking(home, models)
+    calibration = _calibrate(models, split, arch)
     write_json(home / "calibration.json", calibration)
     metrics: dict[str, Any] = {
-        "solver_ranking": _measure(trained, split, arch, calibration),
+        "solver_ranking": _measure(models, split, arch, calibration),
         "configs": train_configs(
             folder, arch, home, workers=workers, share=share, on_progress=on_progress
         ),
@@ -135,21 +136,18 @@ def _split(data: RankingData) -> dict[str, RankingData]:
     return {name: data.take(parts == name) for name in ("train", "calibrate", "test")}
 
 
-def _grid(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.asarray(np.round(np.quantile(scores, 1 - _STEPS), 6))
-
-
 def _calibrate(
-    trained: dict[str, TrainedRanking],
+    models: dict[str, RankingModel],
     split: dict[str, dict[str, RankingData]],
     arch: str,
 ) -> dict[str, Any]:
     entries: list[dict[str, Any]] = []
-    for name, ranking in trained.items():
-        model = ranking.model
+    for name, model in models.items():
         naive = naive_flags(model.candidates)
         data = split[name]["calibrate"]
-        grid = _grid(ranking.scores)
+        everything = np.ones(len(model.candidates), bool)
+        taught, _ = evaluate(model, split[name]["train"], everything, naive)
+        grid = np.quantile(taught.score[taught.sure], 1 - _STEPS)
         releases: dict[int, list[str]] = {}
         for release in RELEASES:
             bits = to_bits(runnable_flags(model.candidates, arch, release))
@@ -188,7 +186,7 @@ def _calibrate(
         "confidence": CONFIDENCE,
         "method": (
             "Learn then Test: fixed-sequence testing over a grid of thresholds taken from the "
-            "training scores, exact binomial p-values, one record drawn for each shape"
+            "scores of training records, exact binomial p-values, one record drawn for each shape"
         ),
         "entries": entries,
     }
@@ -199,7 +197,7 @@ def _shape_ids(position: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _measure(
-    trained: dict[str, TrainedRanking],
+    models: dict[str, RankingModel],
     split: dict[str, dict[str, RankingData]],
     arch: str,
     calibration: dict[str, Any],
@@ -211,8 +209,7 @@ def _measure(
         for index, device in enumerate(devices):
             groups: dict[str, list[Outcomes]] = {}
             tested: dict[str, list[tuple[Outcomes, dict[float, float | None]]]] = {}
-            for name, ranking in trained.items():
-                model = ranking.model
+            for name, model in models.items():
                 may_run = runnable_flags(model.candidates, arch, release)
                 thresholds = _thresholds(calibration, device.compute_units, name, release)
                 for part in ("calibrate", "test"):

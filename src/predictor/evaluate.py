@@ -102,14 +102,16 @@ def evaluate(
     ]
     allowed = np.array([admission.allowed for admission in admissions], bool)
     allowed = allowed.reshape(len(data), len(model.candidates))
-    assessed = model.assess(rows, allowed)
+    last = np.array([admission.last for admission in admissions], bool).reshape(allowed.shape)
+    assessed = model.assess(rows, allowed, last)
     column = {name: i for i, name in enumerate(data.candidates)}
     times = np.full((len(data), len(model.candidates)), np.inf)
     for index, name in enumerate(model.candidates):
         if name in column:
             times[:, index] = data.times[:, column[name]]
     at = np.arange(len(data))[:, None]
-    reached = np.where(allowed[at, assessed.order], times[at, assessed.order], np.inf)
+    could_run = (allowed | last)[at, assessed.order]
+    reached = np.where(could_run, times[at, assessed.order], np.inf)
     outcomes = Outcomes(
         data.best,
         reached[:, 0],

@@ -33,6 +33,9 @@ JUDGE_FEATURES = (
 _JUDGE_AT = np.array([FEATURE_NAMES.index(name) for name in JUDGE_FEATURES])
 _OUT = -30.0
 _NOT_SELF = ~np.eye(JUDGED, dtype=bool)
+_RANKS = np.arange(JUDGED)
+# Columns of a judge's row that tell of its candidate alone.
+_OWN = 12
 
 
 class Admission(NamedTuple):
@@ -41,6 +44,8 @@ class Admission(NamedTuple):
     Attributes
     ----------
     allowed : array of bool, shape (candidates,)
+    last : array of bool, shape (candidates,)
+        Candidates that could run but are not trusted here; they come after all that are allowed.
     known : bool
         Whether problems of its kind were learnt.
     outside : str
@@ -48,6 +53,7 @@ class Admission(NamedTuple):
     """
 
     allowed: Flags
+    last: Flags
     known: bool
     outside: str
 
@@ -60,18 +66,15 @@ class Assessment(NamedTuple):
     order : array of int
         Candidates.
     good : array
-        Probability of being within 1.10 of the best; 0 for candidates that are not allowed,
-        which come last.
+        Probability of being within 1.10 of the best; 0 for candidates that are not allowed, which
+        come after the others.
     log_time : array
         Natural logarithm of the predicted time over the roofline time.
-    merit : array of shape (problems, all candidates)
-        First-stage order of all candidates.
     """
 
     order: npt.NDArray[np.intp]
     good: Floats
     log_time: Floats
-    merit: Floats
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,8 @@ class RankingModel:
     ) -> Admission:
         """Rule out candidates.
 
-        A naive candidate is admitted only inside the training range and inside the ranges of the
-        records that it won in training, unless nothing else is left.
+        A naive candidate is admitted only inside the training range and where it won some such
+        problem in training, unless nothing else is left.
 
         Parameters
         ----------
@@ -112,33 +115,24 @@ class RankingModel:
         cell = self.rules.cell(raw)
         outside = self.rules.outside(row)
         listed = cell.allowed & may_run
-        if outside:
-            allowed = listed & ~naive
-        elif (listed & naive).any():
-            allowed = listed & (~naive | self.rules.could_win(row))
-        else:
-            allowed = listed
+        allowed = listed & ~naive if outside else listed & (cell.winners | ~naive)
         if not allowed.any():
             allowed = listed if listed.any() else may_run
-        return Admission(allowed, cell.known, outside)
+        return Admission(allowed, listed & ~allowed, cell.known, outside)
 
-    def assess(self, rows: npt.NDArray[np.float32], allowed: Flags) -> Assessment:
+    def assess(self, rows: npt.NDArray[np.float32], allowed: Flags, last: Flags) -> Assessment:
         """Rank candidates.
 
         Parameters
         ----------
         rows : array of shape (problems, features)
-        allowed : array of shape (problems, candidates)
+        allowed, last : array of shape (problems, candidates)
+            Of `admit`.
         """
-        return self.assess_answers(self.first.predict(rows), rows, allowed)
-
-    def assess_answers(
-        self, answers: Floats, rows: npt.NDArray[np.float32], allowed: Flags
-    ) -> Assessment:
-        """Rank candidates by given answers of the first stage."""
+        answers = self.first.predict(rows)
         count = len(self.candidates)
         shares, times = answers[:, :count], answers[:, count:]
-        judged = judge_rows(shares, times, allowed, rows)
+        judged = judge_rows(shares, times, allowed, rows, last)
         order = judged.order
         verdict = self.judge.predict(judged.rows).reshape(*order.shape, 2)
         at = np.arange(len(order))[:, None]
@@ -146,7 +140,7 @@ class RankingModel:
         good = np.where(admitted, 1 / (1 + np.exp(-verdict[..., 0])), 0.0)
         again = np.argsort(np.where(admitted, verdict[..., 1], np.inf), axis=1, kind="stable")
         order = order[at, again]
-        return Assessment(order, good[at, again], times[at, order], judged.merit)
+        return Assessment(order, good[at, again], times[at, order])
 
 
 class Judged(NamedTuple):
@@ -154,11 +148,14 @@ class Judged(NamedTuple):
 
     order: npt.NDArray[np.intp]
     rows: npt.NDArray[np.float32]
-    merit: Floats
 
 
 def judge_rows(
-    shares: Floats, times: Floats, allowed: Flags, rows: npt.NDArray[np.float32]
+    shares: Floats,
+    times: Floats,
+    allowed: Flags,
+    rows: npt.NDArray[np.float32],
+    last: Flags | None = None,
 ) -> Judged:
     """Put the first few candidates side by side.
 
@@ -170,6 +167,8 @@ def judge_rows(
         Log times over the roofline.
     allowed : array of shape (problems, candidates)
     rows : array of shape (problems, features)
+    last : array of shape (problems, candidates), optional
+        Candidates to put after the allowed ones.
 
     Returns
     -------
@@ -184,33 +183,29 @@ def judge_rows(
     entropy = -(weights / total * log_share).sum(axis=1)
     merit = np.where(allowed, log_share - times, 2 * _OUT)
     width = min(JUDGED, merit.shape[1])
-    order = np.argsort(-merit, axis=1, kind="stable")[:, :width]
+    place = merit if last is None else np.where(last, 1.5 * _OUT, merit)
+    order = np.argsort(-place, axis=1, kind="stable")[:, :width]
     at = np.arange(len(order))[:, None]
     log_p, time, best = log_share[at, order], times[at, order], merit[at, order]
     p = np.exp(log_p)
     others = _NOT_SELF[:width, :width]
     gap = time[:, None, :] - time[:, :, None]
-    rank = np.broadcast_to(np.arange(width), order.shape)
-    rival = np.where(rank == 0, order[:, [min(1, width - 1)]], order[:, [0]])
-    head = np.stack(
-        [
-            log_p,
-            log_p - np.where(others, log_p[:, None, :], -np.inf).max(axis=2, initial=_OUT),
-            np.where(others, gap, np.inf).min(axis=2, initial=-_OUT),
-            time,
-            best - np.where(others, best[:, None, :], -np.inf).max(axis=2, initial=2 * _OUT),
-            np.broadcast_to(entropy[:, None], order.shape),
-            rank,
-            order,
-            rival,
-            (p[:, None, :] * (gap < -0.1)).sum(axis=2),
-            (p[:, None, :] * (np.abs(gap) < 0.1)).sum(axis=2),
-            np.broadcast_to(allowed.sum(axis=1)[:, None], order.shape),
-            *(np.broadcast_to(log_p[:, [i]], order.shape) for i in range(width)),
-            *(np.broadcast_to(time[:, [i]], order.shape) - time for i in range(width)),
-        ],
-        axis=2,
-    )
-    tail = np.broadcast_to(rows[:, None, _JUDGE_AT], (*order.shape, len(_JUDGE_AT)))
-    judged = np.concatenate([head, tail], axis=2).astype(np.float32)
-    return Judged(order, judged.reshape(-1, judged.shape[2]), merit)
+    judged = np.empty((*order.shape, _OWN + 2 * width + len(_JUDGE_AT)), np.float32)
+    own = np.moveaxis(judged, 2, 0)
+    own[0] = log_p
+    own[1] = log_p - np.where(others, log_p[:, None, :], _OUT).max(axis=2)
+    own[2] = np.where(others, gap, -_OUT).min(axis=2)
+    own[3] = time
+    own[4] = best - np.where(others, best[:, None, :], 2 * _OUT).max(axis=2)
+    own[5] = entropy[:, None]
+    own[6] = _RANKS[:width]
+    own[7] = order
+    own[8] = order[:, :1]
+    own[8, :, 0] = order[:, min(1, width - 1)]
+    own[9] = (p[:, None, :] * (gap < -0.1)).sum(axis=2)
+    own[10] = (p[:, None, :] * (np.abs(gap) < 0.1)).sum(axis=2)
+    own[11] = allowed.sum(axis=1)[:, None]
+    judged[:, :, _OWN : _OWN + width] = log_p[:, None, :]
+    judged[:, :, _OWN + width : _OWN + 2 * width] = gap
+    judged[:, :, _OWN + 2 * width :] = rows[:, None, _JUDGE_AT]
+    return Judged(order, judged.reshape(-1, judged.shape[2]))

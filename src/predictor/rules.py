@@ -46,12 +46,16 @@ class Cell:
         Records of the narrowest kind of cell that has enough of them.
     allowed : array of bool, shape (candidates,)
         Candidates listed there.
+    winners : array of bool, shape (candidates,)
+        Candidates that were the fastest of some record of the middle kind of cell (dimensions,
+        layout, type, 1x1, unit stride, grouping).
     known : bool
-        Whether dimensions, layout, type, 1x1, unit stride and grouping were seen together.
+        Whether that kind of cell has enough records.
     """
 
     records: int
     allowed: npt.NDArray[np.bool_]
+    winners: npt.NDArray[np.bool_]
     known: bool
 
 
@@ -62,24 +66,20 @@ class CandidateRules:
     ----------
     candidates : tuple of str
     cells : mapping
-        Cell key -> (records, listed), the latter as a bit mask over the candidates.
+        Cell key -> (records, listed, winners), the last two as bit masks over the candidates.
     ranges : mapping
         "2" or "3" (dimensions) -> lowest and highest of each ranged feature.
-    wins : mapping
-        The same, over the records that a candidate won: "2" or "3" -> candidate -> ranges.
     """
 
     def __init__(
         self,
         candidates: tuple[str, ...],
-        cells: Mapping[CellKey, tuple[int, int]],
+        cells: Mapping[CellKey, tuple[int, int, int]],
         ranges: Mapping[str, Box],
-        wins: Mapping[str, Mapping[str, Box]],
     ) -> None:
         self.candidates = candidates
         self.cells = dict(cells)
         self.ranges = dict(ranges)
-        self.wins = dict(wins)
         self._found: dict[CellKey, Cell] = {}
 
     @classmethod
@@ -87,25 +87,19 @@ class CandidateRules:
         """Collect the cells and ranges of records."""
         listed = np.isfinite(data.times)
         winner = data.times.argmin(axis=1)
-        cells: dict[CellKey, tuple[int, int]] = {}
+        cells: dict[CellKey, tuple[int, int, int]] = {}
         bits = [_to_bits(row) for row in listed]
-        for raw, bit in zip(data.raw.tolist(), bits, strict=True):
+        for raw, bit, best in zip(data.raw.tolist(), bits, winner.tolist(), strict=True):
             key = cell_key(raw)
             for width in _CELL_WIDTHS:
-                count, seen = cells.get(key[:width], (0, 0))
-                cells[key[:width]] = (count + 1, seen | bit)
-        ranges, wins = {}, {}
+                count, seen, won = cells.get(key[:width], (0, 0, 0))
+                cells[key[:width]] = (count + 1, seen | bit, won | 1 << best)
+        ranges = {}
         for name, is_3d in (("2", 0), ("3", 1)):
-            here = data.raw[:, _RAW["is_3d"]] == is_3d
-            rows, winners = features[here][:, _RANGED_AT], winner[here]
+            rows = features[data.raw[:, _RAW["is_3d"]] == is_3d][:, _RANGED_AT]
             if len(rows):
-                ranges[name] = _box(rows)
-                wins[name] = {
-                    candidate: _box(rows[winners == column])
-                    for column, candidate in enumerate(data.candidates)
-                    if (winners == column).any()
-                }
-        return cls(data.candidates, cells, ranges, wins)
+                ranges[name] = (rows.min(axis=0).tolist(), rows.max(axis=0).tolist())
+        return cls(data.candidates, cells, ranges)
 
     def cell(self, raw: list[float]) -> Cell:
         """Cell of a problem given by its raw numbers."""
@@ -116,12 +110,15 @@ class CandidateRules:
         return found
 
     def _look_up(self, key: CellKey) -> Cell:
-        known = self.cells.get(key[: _CELL_WIDTHS[1]], (0, 0))[0] >= LEAST_RECORDS
+        none = (0, 0, 0)
+        middle, _, won = self.cells.get(key[: _CELL_WIDTHS[1]], none)
+        winners = self._to_flags(won)
+        known = middle >= LEAST_RECORDS
         for width in reversed(_CELL_WIDTHS):
-            count, listed = self.cells.get(key[:width], (0, 0))
+            count, listed, _ = self.cells.get(key[:width], none)
             if count >= LEAST_RECORDS:
-                return Cell(count, self._to_flags(listed), known)
-        return Cell(0, np.ones(len(self.candidates), bool), known=False)
+                return Cell(count, self._to_flags(listed), winners, known)
+        return Cell(0, np.ones(len(self.candidates), bool), winners, known=False)
 
     def _to_flags(self, bits: int) -> npt.NDArray[np.bool_]:
         return np.array([bits >> i & 1 for i in range(len(self.candidates))], bool)
@@ -141,24 +138,6 @@ class CandidateRules:
             f"{_RANGED[at]} {values[at]:g} is outside what was learnt ({low[at]:g} to {high[at]:g})"
         )
 
-    def could_win(self, row: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-        """Tell which candidates won records whose ranges hold a problem, shape (candidates,)."""
-        low, high = self._win_bounds[bool(row[0])]
-        values = row[_RANGED_AT]
-        return np.asarray(((values >= low) & (values <= high)).all(axis=1))
-
-    @cached_property
-    def _win_bounds(self) -> dict[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
-        bounds = {}
-        for name in ("2", "3"):
-            low = np.full((len(self.candidates), len(_RANGED)), np.inf, np.float32)
-            high = -low
-            for column, candidate in enumerate(self.candidates):
-                if candidate in self.wins.get(name, {}):
-                    low[column], high[column] = self.wins[name][candidate]
-            bounds[name == "3"] = low, high
-        return bounds
-
     @cached_property
     def _bounds(self) -> dict[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
         return {
@@ -169,7 +148,7 @@ class CandidateRules:
     def to_dict(self) -> dict[str, Any]:
         """Give the rules for JSON."""
         cells = {",".join(map(str, key)): value for key, value in sorted(self.cells.items())}
-        return {"cells": cells, "ranges": self.ranges, "wins": self.wins}
+        return {"cells": cells, "ranges": self.ranges}
 
     @classmethod
     def from_dict(cls, candidates: tuple[str, ...], content: Mapping[str, Any]) -> CandidateRules:
@@ -177,7 +156,7 @@ class CandidateRules:
         cells = {
             tuple(map(int, key.split(","))): tuple(value) for key, value in content["cells"].items()
         }
-        return cls(candidates, cells, content["ranges"], content["wins"])
+        return cls(candidates, cells, content["ranges"])
 
 
 def cell_key(raw: list[float]) -> CellKey:
@@ -195,10 +174,6 @@ def cell_key(raw: list[float]) -> CellKey:
         int(raw[23] == raw[24] == raw[25] == 1),
         int(raw[15] == raw[16] == 3),
     )
-
-
-def _box(rows: npt.NDArray[np.float32]) -> Box:
-    return rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
 
 
 def _to_bits(flags: npt.NDArray[np.bool_]) -> int:

@@ -88,17 +88,6 @@ class _FirstStage:
         )
 
 
-@dataclass(frozen=True)
-class TrainedRanking:
-    """A model and the scores of its picks on training shapes that the first stage had not seen.
-
-    The scores serve to choose a grid of thresholds before any calibration record is looked at.
-    """
-
-    model: RankingModel
-    scores: Floats
-
-
 Progress = Callable[[str, int, int], None]
 
 
@@ -119,7 +108,7 @@ class RankingTrainer:
 
     def train(
         self, parts: dict[str, RankingData], on_progress: Progress | None = None
-    ) -> dict[str, TrainedRanking]:
+    ) -> dict[str, RankingModel]:
         """Train on records; all of them are training records.
 
         Parameters
@@ -137,7 +126,7 @@ class RankingTrainer:
         settings = self.settings
         tell = on_progress or (lambda _text, _done, _all: None)
         total = len(parts) * (settings.folds + 2)
-        trained: dict[str, TrainedRanking] = {}
+        trained: dict[str, RankingModel] = {}
         done = 0
         with _pool(self.workers) as pool:
             waiting: dict[str, list[Future[_FirstStage]]] = {}
@@ -223,7 +212,7 @@ def _finish(
     stage: _FirstStage,
     answers: Floats,
     settings: RankingSettings,
-) -> TrainedRanking:
+) -> RankingModel:
     rules = CandidateRules.learn(data, rows)
     allowed = np.array([rules.cell(raw).allowed for raw in data.raw.tolist()])
     count = len(data.candidates)
@@ -241,8 +230,7 @@ def _finish(
             train_regression(judged.rows, cost, settings.judge),
         ]
     )
-    model = RankingModel(data.candidates, stage.forest(), judge, rules)
-    return TrainedRanking(model, model.assess_answers(answers, rows, allowed).good[:, 0])
+    return RankingModel(data.candidates, stage.forest(), judge, rules)
 
 
 @contextmanager

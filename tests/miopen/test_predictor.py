@@ -12,7 +12,7 @@ from foretune.cli import main
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import KNOWN_DEVICES
-from foretune.miopen.predictor import MIOpenPredictor, shipped_models
+from foretune.miopen.predictor import BORROWED_MODELS, MIOpenPredictor, shipped_models
 from foretune.miopen.solvers import SOLVERS, can_run
 from foretune.miopen.workspace import workspace_bytes
 from hypothesis import given, settings
@@ -59,7 +59,8 @@ def test_any_problem_gets_an_answer(problem: ConvProblem, device: object, miopen
         known = SOLVERS.get(solution.solver)
         if known:
             assert problem.direction in known.directions
-            assert solution.workspace == workspace_bytes(solution.solver, problem, facts.arch)
+            arch = BORROWED_MODELS.get(facts.arch, facts.arch)
+            assert solution.workspace == workspace_bytes(solution.solver, problem, arch)
     if answer.accepted:
         assert answer.solutions
 
@@ -86,11 +87,18 @@ def test_counts_without_data_are_answered_not_accepted(arch: str, units: int) ->
     assert f"no data for {units} units" in answer.reason
 
 
-@pytest.mark.parametrize("arch", ["gfx1100", "gfx803", "gfx950"])
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx803", "gfx999"])
 def test_an_arch_without_model_has_no_solutions(arch: str) -> None:
     answer = MIOpenPredictor(arch).predict(PLAIN)
     assert (answer.solutions, answer.accepted) == ((), False)
     assert arch in answer.reason
+
+
+def test_an_arch_without_databases_borrows_a_model() -> None:
+    answer = MIOpenPredictor("gfx950", risk=0.2).predict(PLAIN)
+    assert answer.solutions
+    assert not answer.accepted
+    assert answer.reason.startswith("no data for gfx950")
 
 
 def test_an_arch_may_be_named_as_devices_do() -> None:

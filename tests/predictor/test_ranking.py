@@ -59,7 +59,7 @@ def parts() -> tuple[RankingData, RankingData]:
 @cache
 def model() -> RankingModel:
     train, _ = parts()
-    return RankingTrainer(SETTINGS, workers=1).train({"F": train})["F"].model
+    return RankingTrainer(SETTINGS, workers=1).train({"F": train})["F"]
 
 
 def flags(*names: str) -> np.ndarray:
@@ -106,21 +106,18 @@ def test_outside_the_training_range_naive_is_not_picked() -> None:
     admission = model().admit(raw_numbers(inside), row, flags(*ALL), flags(NAIVE))
     assert not admission.outside
     assert admission.known
-    # Where it is allowed, records that it won were about as large.
+    cell = model().rules.cell(raw_numbers(inside))
     naive = model().candidates.index(NAIVE)
-    assert admission.allowed[naive] == model().rules.could_win(row)[naive]
+    assert admission.allowed[naive] == cell.winners[naive]
 
 
-def test_naive_is_picked_only_where_it_won_records_of_the_size() -> None:
-    train, unseen = parts()
+def test_naive_is_picked_where_it_wins() -> None:
+    _, unseen = parts()
     naive = model().candidates.index(NAIVE)
-    won = train.raw[train.times.argmin(axis=1) == train.candidates.index(NAIVE)]
-    assert len(won)
     outcomes, _ = evaluate(model(), unseen, flags(*ALL), flags(NAIVE))
-    picked = unseen.raw[outcomes.pick == naive]
-    assert len(picked)
-    for column in (5, 9):
-        assert picked[:, column].max() <= won[:, column].max()
+    wins = unseen.times.argmin(axis=1) == unseen.candidates.index(NAIVE)
+    assert wins.any()
+    assert (outcomes.pick[wins] == naive).mean() > 0.8
 
 
 def test_a_kind_never_seen_is_not_known() -> None:
@@ -133,7 +130,7 @@ def test_workers_do_not_change_the_model(tmp_path: Path) -> None:
     train, _ = parts()
     for workers in (1, 2):
         trained = RankingTrainer(SETTINGS, workers=workers).train({"F": train})
-        save_ranking(tmp_path / str(workers), {"F": trained["F"].model})
+        save_ranking(tmp_path / str(workers), trained)
     for name in ("F.forests", "model.json", "feature_spec.json"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
@@ -180,4 +177,4 @@ def test_rare_solvers_are_left_out() -> None:
     times[:3, 2] = 1e-6
     train = replace(data, times=times)
     trained = RankingTrainer(SETTINGS, workers=1).train({"F": train})
-    assert len(trained["F"].model.candidates) == 2
+    assert len(trained["F"].candidates) == 2
