@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from foretune.kernels.devices import DeviceFacts
 from foretune.miopen.config_parameters import share_outputs
+from foretune.miopen.config_ranking import Choices
 from foretune.miopen.config_table import ConfigTable
 from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.features.conv import raw_features
@@ -66,16 +67,14 @@ class ConfigModel:
         outputs = [" ".join(map(str, row)) for row in self.outputs]
         return {"configs": self.configs, "outputs": outputs, "usual": usual}
 
-    def scores(self, rows: npt.NDArray[np.float32], dtype: str) -> Floats:
-        """Score every config, minus infinity where the data type doesn't have it."""
-        counts = self.counts[dtype]
+    def by_type(self) -> dict[str, Choices]:
+        """Give all configs for each data type, also those that the data type doesn't have."""
         with np.errstate(divide="ignore"):
-            usual = np.log(counts / counts.sum())
-        raw = np.pad(self.forest.predict(rows), ((0, 0), (0, 1)))
-        total = np.tile(usual, (len(rows), 1))
-        for group in self.outputs:
-            total += raw[:, group]
-        return total
+            usual = {dtype: np.log(counts / counts.sum()) for dtype, counts in self.counts.items()}
+        return {
+            dtype: Choices(self.configs, shares, self.outputs, self.forest)
+            for dtype, shares in usual.items()
+        }
 
 
 def default_settings(problems: int) -> TreeSettings:

@@ -42,20 +42,42 @@ def model_name(solver: str, direction: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Choices:
-    """Configs that a solver was seen with for one data type.
+class Choices:
+    """Configs that a solver was seen with for one direction and data type, and their model.
 
-    `outputs` has one column a config: the forest's outputs that its score is the sum of; the
-    number of outputs stands for none.
+    Attributes
+    ----------
+    configs : tuple of str
+    usual : array of shape (configs,)
+        Logarithm of the share of problems that each won; minus infinity for none.
+    outputs : array of shape (parameters, configs)
+        The forest's outputs that add up to a config's score; the number of outputs is none.
+    forest : Forest
     """
 
     configs: tuple[str, ...]
     usual: npt.NDArray[np.float64]
     outputs: npt.NDArray[np.intp]
+    forest: Forest
 
-    def scores(self, raw: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        total: npt.NDArray[np.float64] = np.append(raw, 0.0).take(self.outputs).sum(axis=0)
+    @property
+    def members(self) -> list[str]:
+        """Configs that won any problem of the data type."""
+        return [self.configs[i] for i in np.flatnonzero(np.isfinite(self.usual))]
+
+    def scores_one(self, row: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Score every config for one row of features."""
+        raw = np.append(self.forest.predict_one(row), 0.0)
+        total: npt.NDArray[np.float64] = raw.take(self.outputs).sum(axis=0)
         total += self.usual
+        return total
+
+    def scores(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Score every config for each row of features."""
+        raw = np.pad(self.forest.predict(rows), ((0, 0), (0, 1)))
+        total = np.tile(self.usual, (len(rows), 1))
+        for group in self.outputs:
+            total += raw[:, group]
         return total
 
 
@@ -106,7 +128,7 @@ class ConfigRanking:
             )
         self._models: dict[str, Any] = table["models"]
         self._forests: Mapping[str, Forest] = load_forests(folder / FOREST_FILE)
-        self._choices: dict[tuple[str, str, str], tuple[_Choices, Forest] | None] = {}
+        self._choices: dict[tuple[str, str, str], Choices | None] = {}
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -132,11 +154,10 @@ class ConfigRanking:
         list of (str, float)
             Empty if no config of the solver is known for the direction and data type.
         """
-        found = self._look_up(solver, problem)
-        if found is None:
+        choices = self._look_up(solver, problem.direction, problem.dtype)
+        if choices is None:
             return []
-        choices, forest = found
-        scores = choices.scores(forest.predict_one(row))
+        scores = choices.scores_one(row)
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
         order = np.argsort(-scores, kind="stable")
@@ -144,21 +165,26 @@ class ConfigRanking:
 
     def best(self, solver: str, problem: ConvProblem, row: npt.NDArray[np.float32]) -> str | None:
         """First of `rank`, or None; quicker."""
-        found = self._look_up(solver, problem)
-        if found is None:
+        choices = self._look_up(solver, problem.direction, problem.dtype)
+        if choices is None:
             return None
-        choices, forest = found
-        return choices.configs[int(choices.scores(forest.predict_one(row)).argmax())]
+        return choices.configs[int(choices.scores_one(row).argmax())]
 
-    def _look_up(self, solver: str, problem: ConvProblem) -> tuple[_Choices, Forest] | None:
-        key = (solver, problem.direction, problem.dtype)
+    def by_type(self, solver: str, direction: str) -> dict[str, Choices]:
+        """Choices of a solver by data type; empty if it has no model."""
+        model = self._models.get(model_name(solver, direction), {"usual": ()})
+        found = {dtype: self._look_up(solver, direction, dtype) for dtype in model["usual"]}
+        return {dtype: choices for dtype, choices in found.items() if choices}
+
+    def _look_up(self, solver: str, direction: str, dtype: str) -> Choices | None:
+        key = (solver, direction, dtype)
         try:
             return self._choices[key]
         except KeyError:
             found = self._choices[key] = self._unpack(*key)
             return found
 
-    def _unpack(self, solver: str, direction: str, dtype: str) -> tuple[_Choices, Forest] | None:
+    def _unpack(self, solver: str, direction: str, dtype: str) -> Choices | None:
         name = model_name(solver, direction)
         model = self._models.get(name)
         if model is None or dtype not in model["usual"]:
@@ -171,10 +197,11 @@ class ConfigRanking:
             outputs = np.array(rows, np.intp).reshape(-1, len(model["configs"]))
             if outputs.size and not 0 <= outputs.min() <= outputs.max() <= forest.num_outputs:
                 raise ValueError("an output that the forest doesn't have")
-            choices = _Choices(
+            choices = Choices(
                 tuple(model["configs"][i] for i in members),
                 np.array([float(word) for word in usual["log_share"].split()]),
                 np.ascontiguousarray(outputs[:, members]),
+                forest,
             )
             if not 0 < len(choices.configs) == len(choices.usual):
                 raise ValueError("configs and shares differ in number")
@@ -183,4 +210,4 @@ class ConfigRanking:
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             reason = f"{name} is damaged ({type(error).__name__}: {error}); train it again"
             raise InputError(reason, self._where) from None
-        return choices, forest
+        return choices

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from foretune.errors import InputError
 from foretune.kernels.devices import DeviceFacts
 from foretune.miopen.baselines.kernel_tuning_net import KernelTuningNet
-from foretune.miopen.config_fit import ConfigModel
 from foretune.miopen.config_grammar import parameter_names, parse_config
+from foretune.miopen.config_ranking import Choices
 from foretune.miopen.config_table import ConfigTable
 from foretune.miopen.keys import parse_find_key
 from foretune.predictor.features.conv import raw_features
+from foretune.predictor.split import part_of
 
-Indices = npt.NDArray[np.intp]
-
+#: Parts of the split that training never sees.
+HELD_OUT = ("calibrate", "test")
 _TOPS = (1, 5, 10)
 
 
@@ -71,36 +71,42 @@ class ConfigScores:
 
 
 def score_configs(
-    table: ConfigTable, model: ConfigModel, device: DeviceFacts, nets: Path | None = None
+    table: ConfigTable,
+    by_type: Mapping[str, Choices],
+    device: DeviceFacts,
+    nets: Path | None = None,
+    parts: Collection[str] = HELD_OUT,
 ) -> list[ConfigScores]:
-    """Measure a model on the problems that it didn't learn from, for each data type.
+    """Measure a model on problems that it didn't learn from, for each data type.
 
     Parameters
     ----------
     table : ConfigTable
         Tuned problems.
-    model : ConfigModel
-        What `fit_configs` learnt from them.
+    by_type : mapping of str to Choices
+        What is known of the solver by data type, from a model that was just trained or a bundle.
     device : DeviceFacts
         The device they were tuned on.
     nets : Path, optional
         Folder with AMD's kernel-tuning nets, to measure those too.
+    parts : collection of str
+        Parts of the split to measure on, of `HELD_OUT`.
     """
     held_out = np.flatnonzero(~table.is_training)
-    rows = raw_features(table.raw[held_out], table.direction, device)
-    dtypes = np.array([table.dtypes[i] for i in held_out])
-    truth = np.array([table.configs[i] for i in held_out], object)
+    in_part = np.array([part_of(place) in parts for place in table.position[held_out]], bool)
+    dtypes = np.array([table.dtypes[i] for i in held_out], str)
     results = []
-    for dtype, counts in model.counts.items():
-        here = np.flatnonzero(dtypes == dtype)
+    for dtype, choices in by_type.items():
+        here = np.flatnonzero((dtypes == dtype) & in_part)
         if not here.size:
             continue
-        wanted = truth[here].tolist()
-        agree = _Agreement(table.solver, {*model.configs, *table.configs}, model, dtype)
-        scores = model.scores(rows[here], dtype)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, : max(_TOPS)]
-        ranked = [[model.configs[i] for i in line] for line in order]
-        usual = [model.configs[i] for i in np.argsort(-counts, kind="stable")[: max(_TOPS)]]
+        rows = raw_features(table.raw[held_out[here]], table.direction, device)
+        wanted = [table.configs[i] for i in held_out[here]]
+        agree = _Agreement(table, choices)
+        order = np.argsort(-choices.scores(rows), axis=1, kind="stable")[:, : max(_TOPS)]
+        ranked = [[choices.configs[i] for i in line] for line in order]
+        by_habit = np.argsort(-choices.usual, kind="stable")[: max(_TOPS)]
+        usual = [choices.configs[i] for i in by_habit]
         picks = [line[0] for line in ranked]
         by_parameter = agree.by_parameter(picks, wanted)
         top_1, top_5, top_10 = (_hits([line[:top] for line in ranked], wanted) for top in _TOPS)
@@ -111,7 +117,7 @@ def score_configs(
                 direction=table.direction,
                 dtype=dtype,
                 problems=len(here),
-                configs=int(np.count_nonzero(counts)),
+                configs=len(choices.members),
                 top_1=top_1,
                 top_5=top_5,
                 top_10=top_10,
@@ -121,7 +127,16 @@ def score_configs(
                 usual_top_5=usual_5,
                 usual_top_10=usual_10,
                 usual_parameters=_mean(agree.by_parameter(usual[:1] * len(here), wanted).values()),
-                **_beside_net(table, device, nets, here, dtype, picks, wanted, agree),
+                **_beside_net(
+                    table,
+                    device,
+                    nets,
+                    [table.held_out_keys[i] for i in here],
+                    dtype,
+                    picks,
+                    wanted,
+                    agree,
+                ),
             )
         )
     return results
@@ -130,14 +145,15 @@ def score_configs(
 class _Agreement:
     """Compares configs of one data type parameter by parameter."""
 
-    def __init__(self, solver: str, configs: set[str], model: ConfigModel, dtype: str) -> None:
+    def __init__(self, table: ConfigTable, choices: Choices) -> None:
+        solver = table.solver
         self._values = {
             config: dict(
                 zip(parameter_names(solver, config), parse_config(solver, config), strict=True)
             )
-            for config in configs
+            for config in {*choices.configs, *table.configs}
         }
-        members = [model.configs[i] for i in np.flatnonzero(model.counts[dtype])]
+        members = choices.members
         names = dict.fromkeys(name for config in members for name in self._values[config])
         self._names = [
             name
@@ -163,7 +179,7 @@ def _beside_net(
     table: ConfigTable,
     device: DeviceFacts,
     nets: Path | None,
-    here: Indices,
+    keys: Sequence[str],
     dtype: str,
     picks: Sequence[str],
     wanted: Sequence[str],
@@ -175,7 +191,7 @@ def _beside_net(
         net = KernelTuningNet.load(nets, device.arch, table.solver, device.compute_units)
     except InputError:
         return {}  # a release, or a folder of databases alone, may be without
-    problems = [parse_find_key(table.held_out_keys[i]) for i in here]
+    problems = [parse_find_key(key) for key in keys]
     asked = [i for i, problem in enumerate(problems) if net.supports(problem)]
     if not asked:
         return {}

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.config_grammar import parse_config
-from foretune.miopen.find_db import FindRecord
+from foretune.miopen.find_db import FindRecord, read_find_db
 from foretune.miopen.keys import format_find_key, format_perf_key, is_perf_key_exact
-from foretune.miopen.perf_db import PerfRecord
+from foretune.miopen.names import DatabaseFile
+from foretune.miopen.perf_db import PerfDbReader, PerfRecord, read_perf_db
 from foretune.predictor.features.conv import DTYPE_CODES, LAYOUT_CODES, RAW_NAMES, raw_numbers
 from foretune.predictor.split import TRAIN_END, shape_position
 
@@ -145,6 +146,32 @@ def tuned_problems(
         )
         for (solver, direction), rows in sorted(tables.items())
     ]
+
+
+def read_tuned_problems(
+    perf_db: DatabaseFile, databases: Iterable[DatabaseFile]
+) -> tuple[list[ConfigTable], PerfDbReader]:
+    """Sort a perf-db's records, with the find-db of the same device if it is there.
+
+    Parameters
+    ----------
+    perf_db : DatabaseFile
+    databases : iterable of DatabaseFile
+        What a folder has for the arch.
+
+    Returns
+    -------
+    list of ConfigTable
+        As of `tuned_problems`.
+    PerfDbReader
+        With what could not be read.
+    """
+    reader = read_perf_db(perf_db.path)
+    found: Iterable[FindRecord] = ()
+    for other in databases:
+        if other.name.kind == "find-db" and other.name.compute_units == perf_db.name.compute_units:
+            found = read_find_db(other.path)
+    return tuned_problems(reader, found, reader.report), reader
 
 
 def _strided_problems(found: Iterable[FindRecord]) -> dict[str, list[ConvProblem]]:

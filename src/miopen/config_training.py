@@ -19,15 +19,13 @@ from foretune.kernels.devices import DeviceFacts, device_facts
 from foretune.miopen.config_fit import LEAST_SEEN, fit_configs
 from foretune.miopen.config_ranking import FOREST_FILE, FORMAT_VERSION, TABLE_FILE, model_name
 from foretune.miopen.config_scores import ConfigScores, score_configs
-from foretune.miopen.config_table import ConfigTable, tuned_problems
-from foretune.miopen.find_db import FindRecord, read_find_db
+from foretune.miopen.config_table import ConfigTable, read_tuned_problems
 from foretune.miopen.names import (
     USUAL_COMPUTE_UNITS,
     DatabaseFile,
     find_databases,
     parse_arch,
 )
-from foretune.miopen.perf_db import read_perf_db
 from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.features.conv import FEATURE_VERSION
 from foretune.predictor.forest import Forest, save_forests
@@ -52,7 +50,7 @@ def _fit_and_score(
     if model is None:
         return None
     name = model_name(table.solver, table.direction)
-    scores = score_configs(table, model, device, nets)
+    scores = score_configs(table, model.by_type(), device, nets)
     return _Trained(name, model.forest.to_bytes(), model.to_dict(), scores)
 
 
@@ -113,12 +111,7 @@ def train_configs(
     if file is None:
         return {}
     name = file.name
-    reader = read_perf_db(file.path)
-    found: Iterable[FindRecord] = ()
-    for other in databases:
-        if other.name.kind == "find-db" and other.name.compute_units == name.compute_units:
-            found = read_find_db(other.path)
-    tables = tuned_problems(reader, found, reader.report)
+    tables, reader = read_tuned_problems(file, databases)
     tables = [table.thin(share) for table in tables]
     device = device_facts(name.arch, name.compute_units)
     scores = train_tables(

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, replace
-from itertools import islice
 from pathlib import Path
 
 import pytest
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import device_facts
-from foretune.miopen.archive import open_archive
 from foretune.miopen.config_fit import LEAST_SEEN, fit_configs
 from foretune.miopen.config_ranking import FOREST_FILE, TABLE_FILE, ConfigRanking
 from foretune.miopen.config_scores import score_configs
@@ -17,7 +15,7 @@ from foretune.miopen.config_table import tuned_problems
 from foretune.miopen.config_training import train_configs, train_tables
 from foretune.miopen.find_db import FindItem, FindRecord
 from foretune.miopen.keys import format_find_key, format_perf_key, parse_find_key
-from foretune.miopen.perf_db import PerfRecord, read_perf_db, write_perf_db
+from foretune.miopen.perf_db import PerfRecord, write_perf_db
 from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.features.conv import feature_row
 from foretune.predictor.split import TRAIN_END, shape_position
@@ -26,26 +24,6 @@ pytest.importorskip("lightgbm")
 
 MI300X = device_facts("gfx942")
 SETTINGS = TreeSettings(rounds=8, leaves=7, feature_fraction=0.3, min_rows=5)
-# What the slice holds enough problems of.
-SOLVERS = (
-    "ConvHipImplicitGemmGroupFwdXdlops",
-    "ConvHipImplicitGemmGroupBwdXdlops",
-    "ConvBinWinogradRxSf3x2",
-)
-
-
-@pytest.fixture(scope="session")
-def slice_of_mi300x(miopen_db: Path, tmp_path_factory: pytest.TempPathFactory) -> list[PerfRecord]:
-    """A thin slice of the shipped database, three solvers of it."""
-    path = tmp_path_factory.mktemp("perf-db") / "slice.db.txt"
-    with open_archive(miopen_db / "gfx942130.db.txt.bz2") as file:
-        path.write_bytes(b"".join(islice(file, 0, 48_000, 24)))
-    records = []
-    for record in read_perf_db(path):
-        kept = {name: text for name, text in record.params.items() if name in SOLVERS}
-        if kept:
-            records.append(replace(record, params=kept))
-    return records
 
 
 def train(records: list[PerfRecord], folder: Path, workers: int = 1) -> tuple[bytes, bytes]:
@@ -139,7 +117,7 @@ def test_only_configs_of_the_type_are_ranked_and_as_trained(
             assert ranking.best(solver, problem, row) == names[0]
             model = models[solver, problem.direction]
             assert model is not None
-            scores = model.scores(row[None], problem.dtype)[0]
+            scores = model.by_type()[problem.dtype].scores(row[None])[0]
             # The file keeps three decimals of what is usual.
             best = scores[model.configs.index(names[0])]
             assert best == pytest.approx(scores.max(), abs=0.002)
@@ -194,7 +172,7 @@ def test_nothing_held_out_gives_no_scores() -> None:
     learnt = replace(table, position=table.position * 0)
     model = fit_configs(learnt, MI300X)
     assert model is not None
-    assert score_configs(learnt, model, MI300X) == []
+    assert score_configs(learnt, model.by_type(), MI300X) == []
 
 
 def test_what_cannot_be_read_costs_itself() -> None:
