@@ -21,6 +21,8 @@ examples:
 
 Only shapes that training never saw are scored, unless --part all is asked for: "test" shapes,
 those of "calibrate", which set the thresholds of acceptance, or both ("unseen").
+Tuning parameters are scored on the perf-db of the same device in --db, never on shapes that
+training saw.
 Slowdown is a geometric mean over the picks that the database lists. Needs foretune[train].
 """
 
@@ -36,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--db",
         metavar="FOLDER",
-        help="databases that the simple pickers learn from, and AMD's nets (*.tn.model)",
+        help="databases that the simple pickers learn from, with the perf-db that configs are "
+        "scored on, and AMD's nets (*.tn.model, *.ktn.model)",
     )
     parser.add_argument(
         "--part", choices=PARTS, default="test", help="shapes to score (default %(default)s)"

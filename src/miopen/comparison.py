@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from foretune.miopen.baselines.nearest_neighbour import NearestNeighbour
 from foretune.miopen.baselines.records import Baseline
 from foretune.miopen.baselines.tunanet import TunaNet
 from foretune.miopen.baselines.usual_winner import UsualWinner
+from foretune.miopen.config_comparison import compare_configs
+from foretune.miopen.config_ranking import model_name
 from foretune.miopen.dataset import cached_table, read_find_table
 from foretune.miopen.keys import parse_find_key
 from foretune.miopen.learning import group_rows, learning_parts, restrict
@@ -43,7 +45,7 @@ Table = tuple[str, list[str], list[list[str]]]
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """How pickers did on a find-db.
+    """How pickers did on a find-db, and rankings of configs on the perf-db beside it.
 
     Attributes
     ----------
@@ -55,6 +57,9 @@ class ComparisonReport:
         delivered (accepted picks, and the best of the top three of the others).
     worst : list of dict
         foretune's worst picks among the listed.
+    configs : list of dict
+        Fields of a `ConfigScores` for each solver, direction and data type of the perf-db, on
+        shapes of the part that training never saw. Empty without a perf-db of the device.
     """
 
     find_db: str
@@ -67,6 +72,7 @@ class ComparisonReport:
     scores: dict[str, dict[str, Score]]
     accepting: list[dict[str, Any]]
     worst: list[dict[str, Any]]
+    configs: list[dict[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report for JSON."""
@@ -116,6 +122,16 @@ class ComparisonReport:
                 for row in self.worst
             ],
         )
+        if self.configs:
+            part = "shapes that training never saw" if self.part == "all" else self.part
+            yield (
+                f"tuning parameters ({part})",
+                (
+                    "solver,type,problems,configs,top-1,top-5,top-10,parameters,usual top-1,"
+                    "net top-1,net parameters"
+                ).split(","),
+                [_config_cells(row) for row in self.configs],
+            )
 
 
 def _cells(score: Score) -> list[str]:
@@ -132,6 +148,17 @@ def _cells(score: Score) -> list[str]:
         shares(score.above_1_1x),
         f"{score.above_2x:.2%}",
         "" if score.top3_slowdown is None else f"{score.top3_slowdown:.4f}",
+    ]
+
+
+def _config_cells(row: Mapping[str, Any]) -> list[str]:
+    shares = "top_1 top_5 top_10 parameters usual_top_1 net_top_1 net_parameters".split()
+    return [
+        model_name(row["solver"], row["direction"]),
+        row["dtype"],
+        f"{row['problems']}",
+        f"{row['configs']}",
+        *("" if row[name] is None else f"{row[name]:.1%}" for name in shares),
     ]
 
 
@@ -156,10 +183,12 @@ def compare_miopen(
     compute_units : int, optional
         Default: what the file's name says, else the arch's usual count.
     db : path-like, optional
-        Folder of databases and nets: TunaNet is read from it, and the simple pickers learn from
-        its training shapes. Without it foretune stands alone.
+        Folder of databases and nets: TunaNet is read from it, the simple pickers learn from its
+        training shapes, and the rankings of configs are scored on its perf-db. Without it
+        foretune stands alone.
     part : {'test', 'calibrate', 'unseen', 'all'}
-        Shapes to score; "unseen" is all that training did not see.
+        Shapes to score; "unseen" is all that training did not see. Configs are never scored on
+        what was learnt from: "all" is "unseen" for them.
     miopen : str
         Release whose solvers count, for picks and for the best.
     risk : float
@@ -171,9 +200,10 @@ def compare_miopen(
     """
     arch = parse_arch(arch)
     units = compute_units or _units_of(find_db) or usual_compute_units(arch) or 0
-    bundle = RankingBundle(Path(models or shipped_models()) / arch)
+    folder = Path(models or shipped_models())
+    bundle = RankingBundle(folder / arch)
     tell = on_progress or (lambda _text, _done, _all: None)
-    tell("reading", 0, 4)
+    tell("reading", 0, 5)
     table, _ = read_find_table(find_db, arch, units)
     if not len(table):
         raise InputError("no record that can be used", str(find_db))
@@ -188,15 +218,17 @@ def compare_miopen(
                 parts[direction] = kept
     if not parts:
         raise InputError(f"no shape of part {part!r}; see --part", str(find_db))
-    tell("asking foretune", 1, 4)
+    tell("asking foretune", 1, 5)
     asked = _ask(bundle, parts, arch, units, miopen, risk)
-    tell("asking the others", 2, 4)
+    tell("asking the others", 2, 5)
     pickers = _pickers(db, arch)
     problems = [parse_find_key(str(name)) for data in parts.values() for name in data.names]
     picks = {name: picker.pick(problems) for name, picker in pickers.items()}
-    tell("scoring", 3, 4)
+    tell("scoring", 3, 5)
     scores = _scores(parts, asked, picks)
-    tell("scoring", 4, 4)
+    tell("scoring configs", 4, 5)
+    configs = compare_configs(db, arch, units, part, folder, miopen=miopen) if db else []
+    tell("scoring configs", 5, 5)
     return ComparisonReport(
         str(find_db),
         arch,
@@ -208,6 +240,7 @@ def compare_miopen(
         scores,
         _accepting(asked),
         _worst(parts, asked, risk),
+        [asdict(score) for score in configs],
     )
 
 
