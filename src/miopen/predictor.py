@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import exp
 from pathlib import Path
 from types import MappingProxyType
@@ -130,13 +130,10 @@ class MIOpenPredictor:
         raw = raw_numbers(problem)
         row = features_of_raw(raw, problem.direction, self._device)
         admission = model.admit(raw, row, view.may_run, view.naive)
-        assessed = model.assess(row[None, :], admission.allowed[None, :], admission.last[None, :])
-        could_run = admission.allowed | admission.last
-        good = assessed.good[0].tolist()
-        verdict = self._acceptance.judge(
-            self.compute_units, problem.direction, view.bits, self.risk, good[0]
+        ranked = model.assess_one(row, admission)
+        accepted, reason = self._acceptance.judge(
+            self.compute_units, problem.direction, view.bits, self.risk, ranked[0].good
         )
-        accepted, reason = verdict
         if self._model_arch != self.arch:
             accepted, reason = False, f"no data for {self.arch}; {self._model_arch}'s model answers"
         elif not admission.known:
@@ -145,25 +142,24 @@ class MIOpenPredictor:
             accepted, reason = False, admission.outside
         # Times were learnt in milliseconds over the roofline's seconds.
         unit = 2.0 ** float(row[ROOFLINE_AT])
-        solutions: list[Solution] = []
-        for column, score, log_time in zip(
-            assessed.order[0].tolist(), good, assessed.log_time[0].tolist(), strict=True
-        ):
-            if len(solutions) >= top or not could_run[column]:
-                break
-            solver = model.candidates[column]
-            solutions.append(
-                Solution(
-                    view.names[column],
-                    self._configs.best(solver, problem, row) if self._configs else None,
-                    exp(log_time) * unit,
-                    workspace_bytes(solver, problem, self._model_arch),
-                    score,
-                )
+        solutions = [
+            Solution(
+                view.names[answer.candidate],
+                exp(answer.log_time) * unit,
+                workspace_bytes(model.candidates[answer.candidate], problem, self._model_arch),
+                answer.good,
+                partial(self._config, model.candidates[answer.candidate], problem, row),
             )
+            for answer in ranked[:top]
+        ]
         return Prediction(
             problem, self.arch, self.compute_units, accepted, self.risk, reason, tuple(solutions)
         )
+
+    def _config(
+        self, solver: str, problem: ConvProblem, row: npt.NDArray[np.float32]
+    ) -> str | None:
+        return self._configs.best(solver, problem, row) if self._configs else None
 
     def _refuse(self, problem: ConvProblem, why: str) -> Prediction:
         return Prediction(problem, self.arch, self.compute_units, False, self.risk, why, ())

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from foretune.kernels.conv.problem import ConvProblem
 
 
-@dataclass(frozen=True, slots=True)
+def _no_config() -> None:
+    return None
+
+
+@dataclass(frozen=True)
 class Solution:
     """One candidate for a problem.
 
     Attributes
     ----------
     solver : str
-    config : str or None
-        Values of the solver's tuning parameters, as its database writes them.
     predicted_ms : float
         Predicted time.
     workspace : int or None
         Scratch memory in bytes; None where no exact formula is known.
     score : float
         Estimated probability of being within 1.10 of the best.
+    find_config : callable
+        Finds `config`, which is not worth the time for candidates that nobody looks at.
     """
 
     solver: str
-    config: str | None
     predicted_ms: float
     workspace: int | None
     score: float
+    find_config: Callable[[], str | None] = field(default=_no_config, repr=False, compare=False)
+
+    @cached_property
+    def config(self) -> str | None:
+        """Values of the solver's tuning parameters, as its database writes them; None if none."""
+        return self.find_config()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the config instead of the model that finds it."""
+        return {**self.__dict__, "config": self.config, "find_config": _no_config}
 
     def to_dict(self) -> dict[str, Any]:
         """Give the fields for JSON."""

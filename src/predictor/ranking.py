@@ -8,6 +8,7 @@ problem and says how probably each is within 1.10 of the best, and what picking 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,6 +57,14 @@ class Admission(NamedTuple):
     last: Flags
     known: bool
     outside: str
+
+
+class Ranked(NamedTuple):
+    """A candidate of one problem, with the fields of an `Assessment`."""
+
+    candidate: int
+    good: float
+    log_time: float
 
 
 class Assessment(NamedTuple):
@@ -119,6 +128,29 @@ class RankingModel:
         if not allowed.any():
             allowed = listed if listed.any() else may_run
         return Admission(allowed, listed & ~allowed, cell.known, outside)
+
+    def assess_one(self, row: npt.NDArray[np.float32], admission: Admission) -> list[Ranked]:
+        """Rank the candidates of one problem as `assess` does, in plain Python, which is quicker.
+
+        Parameters
+        ----------
+        row : array of shape (features,)
+        admission : Admission
+            Of `admit`.
+        """
+        answers = self.first.predict_one(row).tolist()
+        count = len(self.candidates)
+        times = answers[count:]
+        allowed, last = admission.allowed.tolist(), admission.last.tolist()
+        order, rows = _judge_one(answers[:count], times, allowed, last, row)
+        ranked = []
+        for column, (odds, cost) in zip(order, self.judge.predict(rows).tolist(), strict=True):
+            if allowed[column]:
+                ranked.append((cost, Ranked(column, 1 / (1 + exp(-odds)), times[column])))
+            elif last[column]:
+                ranked.append((inf, Ranked(column, 0.0, times[column])))
+        ranked.sort(key=lambda pair: pair[0])
+        return [answer for _, answer in ranked]
 
     def assess(self, rows: npt.NDArray[np.float32], allowed: Flags, last: Flags) -> Assessment:
         """Rank candidates.
@@ -209,3 +241,51 @@ def judge_rows(
     judged[:, :, _OWN + width : _OWN + 2 * width] = gap
     judged[:, :, _OWN + 2 * width :] = rows[:, None, _JUDGE_AT]
     return Judged(order, judged.reshape(-1, judged.shape[2]))
+
+
+def _judge_one(
+    shares: list[float],
+    times: list[float],
+    allowed: list[bool],
+    last: list[bool],
+    row: npt.NDArray[np.float32],
+) -> tuple[list[int], npt.NDArray[np.float32]]:
+    scores = [share if good else _OUT for share, good in zip(shares, allowed, strict=True)]
+    highest = max(scores)
+    weights = [exp(score - highest) for score in scores]
+    total = sum(weights)
+    above = highest + log(total)
+    log_share = [max(score - above, _OUT) for score in scores]
+    entropy = -sum(w / total * share for w, share in zip(weights, log_share, strict=True))
+    columns = range(len(shares))
+    merit = [log_share[i] - times[i] if allowed[i] else 2 * _OUT for i in columns]
+    place = [-1.5 * _OUT if last[i] else -merit[i] for i in columns]
+    order = sorted(columns, key=place.__getitem__)[:JUDGED]
+    log_p, time = [log_share[i] for i in order], [times[i] for i in order]
+    p = [exp(share) for share in log_p]
+    best = [merit[i] for i in order]
+    several, tail = sum(allowed), row[_JUDGE_AT].tolist()
+    judged = []
+    for rank, column in enumerate(order):
+        gap = [other - time[rank] for other in time]
+        others = [i for i in range(len(order)) if i != rank]
+        judged.append(
+            [
+                log_p[rank],
+                log_p[rank] - max([log_p[i] for i in others], default=_OUT),
+                min([gap[i] for i in others], default=-_OUT),
+                time[rank],
+                best[rank] - max([best[i] for i in others], default=2 * _OUT),
+                entropy,
+                rank,
+                column,
+                order[0] if rank else order[min(1, len(order) - 1)],
+                sum(p[i] for i in others if gap[i] < -0.1),
+                sum(share for share, ahead in zip(p, gap, strict=True) if -0.1 < ahead < 0.1),
+                several,
+                *log_p,
+                *gap,
+                *tail,
+            ]
+        )
+    return order, np.array(judged, np.float32)

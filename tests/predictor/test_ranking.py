@@ -79,6 +79,26 @@ def test_it_learns_what_wins() -> None:
     assert outcomes.score[~outcomes.bad].mean() > 0.8
 
 
+def test_one_problem_is_ranked_as_many_are() -> None:
+    data = records()
+    rows = data.features()
+    for may_run in (flags(*ALL), flags("Gemm", NAIVE), flags(NAIVE)):
+        for raw, row in zip(data.raw.tolist(), rows, strict=True):
+            admission = model().admit(raw, row, may_run, flags(NAIVE))
+            of_many = model().assess(
+                row[None, :], admission.allowed[None, :], admission.last[None, :]
+            )
+            could_run = (admission.allowed | admission.last)[of_many.order[0]]
+            alone = model().assess_one(row, admission)
+            assert [answer.candidate for answer in alone] == of_many.order[0][could_run].tolist()
+            np.testing.assert_allclose(
+                [answer.good for answer in alone], of_many.good[0][could_run], rtol=1e-6
+            )
+            np.testing.assert_allclose(
+                [answer.log_time for answer in alone], of_many.log_time[0][could_run], rtol=1e-9
+            )
+
+
 def test_a_solver_is_never_picked_where_it_was_never_listed() -> None:
     _, unseen = parts()
     outcomes, order = evaluate(model(), unseen, flags(*ALL), flags(NAIVE))
