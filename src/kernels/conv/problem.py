@@ -55,6 +55,12 @@ class ConvProblem:
         larger than the padded input MIOpen takes 1; such a problem is accepted only if
         ``out_size`` says so explicitly.
 
+    Notes
+    -----
+    What is left out is filled in, and a filled field is as good as a given one: where
+    `dataclasses.replace` changes sizes it needs ``out_size=()``, and where it changes ``dtype`` or
+    ``layout``, those of w and y too.
+
     Raises
     ------
     InputError
@@ -90,14 +96,38 @@ class ConvProblem:
     out_size: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not (
+            type(self.in_size) is type(self.filter_size) is type(self.stride) is tuple
+            and type(self.padding) is type(self.dilation) is type(self.out_size) is tuple
+        ):
+            self._make_tuples()
         ndim = len(self.in_size)
         if ndim not in (2, 3):
             raise InputError(f"expected 2 or 3 spatial dimensions, got {ndim}", "in_size")
         self._fill_defaults(ndim)
         # Naming the field that is wrong takes most of the time, so it is done only if one is.
-        if not self._is_valid(ndim):
+        try:
+            is_valid = self._is_valid(ndim)
+        except TypeError:  # some field is nothing that can be looked up or compared
+            is_valid = False
+        if not is_valid:
             self._check_fields(ndim)
         self._check_out_size()
+
+    def _make_tuples(self) -> None:
+        """Take lists for tuples; a problem is a key, and lists have no hash."""
+        for name in ("in_size", "filter_size", "stride", "padding", "dilation", "out_size"):
+            sizes = getattr(self, name)
+            try:
+                if isinstance(sizes, str | bytes):
+                    raise TypeError
+                made = () if sizes is None else tuple(sizes)
+            except TypeError:
+                raise InputError(
+                    f"expected a number for each spatial dimension, such as (3, 3), got {sizes!r}",
+                    name,
+                ) from None
+            object.__setattr__(self, name, made)
 
     def _fill_defaults(self, ndim: int) -> None:
         fill = object.__setattr__
@@ -147,9 +177,9 @@ class ConvProblem:
             and self.layout in layouts
             and self.weight_layout in layouts
             and self.out_layout in layouts
-            and (not self.cast or self.cast in DTYPE_BYTES)
-            and (not self.weight_cast or self.weight_cast in DTYPE_BYTES)
-            and (not self.out_cast or self.out_cast in DTYPE_BYTES)
+            and (self.cast == "" or self.cast in DTYPE_BYTES)
+            and (self.weight_cast == "" or self.weight_cast in DTYPE_BYTES)
+            and (self.out_cast == "" or self.out_cast in DTYPE_BYTES)
         )
 
     def _check_fields(self, ndim: int) -> None:
@@ -172,7 +202,8 @@ class ConvProblem:
                 )
         for name in ("dtype", "weight_dtype", "out_dtype", "cast", "weight_cast", "out_cast"):
             value = getattr(self, name)
-            if value not in DTYPE_BYTES and not ("cast" in name and not value):
+            is_known = isinstance(value, str) and value in DTYPE_BYTES
+            if not is_known and not ("cast" in name and value == ""):
                 known = ", ".join(DTYPE_BYTES)
                 raise InputError(f"unknown data type {value!r}; known are {known}", name)
         layouts = LAYOUTS_2D if ndim == 2 else LAYOUTS_3D
@@ -197,12 +228,16 @@ class ConvProblem:
                     "out_size",
                 )
             object.__setattr__(self, "out_size", derived)
-        elif self.out_size != (derived if fits else tuple(max(1, size) for size in derived)):
+            return
+        expected = derived if fits else tuple(max(1, size) for size in derived)
+        if self.out_size != expected:
             raise InputError(
                 f"{_x(self.out_size)} doesn't follow from the other sizes, which give "
-                f"{_x(derived)}",
+                f"{_x(derived)}; () takes what follows",
                 "out_size",
             )
+        # (54.0, 54.0) is equal to it, but is written otherwise.
+        object.__setattr__(self, "out_size", expected)
 
     @property
     def ndim(self) -> int:
@@ -231,6 +266,10 @@ class ConvProblem:
     # Problems are dictionary keys on the path that answers in microseconds.
     def __hash__(self) -> int:
         return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the hash, which another process may compute differently."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
     def shape_key(self) -> tuple[int | tuple[int, ...], ...]:
@@ -308,7 +347,9 @@ def _check_number(name: str, value: object, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"expected a whole number, got {value!r}", name)
     if not least <= value <= MAX_SIZE:
-        raise InputError(f"expected {least} to {MAX_SIZE}, got {value}", name)
+        # Python refuses to write thousands of digits.
+        shown = value if abs(value) < 10**30 else "one of more than 30 digits"
+        raise InputError(f"expected {least} to {MAX_SIZE}, got {shown}", name)
 
 
 def _x(sizes: tuple[int, ...]) -> str:
