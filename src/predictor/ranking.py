@@ -264,12 +264,14 @@ def _judge_one(
     log_p, time = [log_share[i] for i in order], [times[i] for i in order]
     p = [exp(share) for share in log_p]
     best = [merit[i] for i in order]
-    several, tail = sum(allowed), row[_JUDGE_AT].tolist()
-    judged = []
+    several = sum(allowed)
+    judged = np.empty((len(order), _OWN + 2 * len(order) + len(_JUDGE_AT)), np.float32)
+    judged[:, -len(_JUDGE_AT) :] = row[_JUDGE_AT]
+    heads = []
     for rank, column in enumerate(order):
         gap = [other - time[rank] for other in time]
         others = [i for i in range(len(order)) if i != rank]
-        judged.append(
+        heads.append(
             [
                 log_p[rank],
                 log_p[rank] - max([log_p[i] for i in others], default=_OUT),
@@ -285,7 +287,7 @@ def _judge_one(
                 several,
                 *log_p,
                 *gap,
-                *tail,
             ]
         )
-    return order, np.array(judged, np.float32)
+    judged[:, : -len(_JUDGE_AT)] = heads
+    return order, judged
