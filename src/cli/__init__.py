@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
 
@@ -26,7 +27,7 @@ VERBS = {
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",
 }
-USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+FAILED, USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 _DESCRIPTION = "Picks GPU kernels without searching."
 _EPILOG = """\
@@ -34,7 +35,8 @@ examples:
   foretune predict --arch gfx942 64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F
   foretune help predict
 
-exit codes: 0 all was answered; 2 some input can't be used, and stderr says which and why
+exit codes: 0 all was answered; 1 something went wrong, such as a full disk; 2 some input can't be
+used, and stderr says which and why
 """
 
 
@@ -60,20 +62,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_output()
     try:
-        code = _run(arguments)
+        code, wrong = _run_or_say_why_not(arguments)
         sys.stdout.flush()
-    except InputError as error:
-        sys.stdout.flush()
-        print(f"foretune: error: {error}", file=sys.stderr)
-        return USAGE_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Else the interpreter fails once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
+    except OSError as error:
+        _drop_output()
+        code, wrong = FAILED, str(error)
+    if wrong:
+        print(f"foretune: error: {wrong}", file=sys.stderr)
     return code
+
+
+def _run_or_say_why_not(arguments: list[str]) -> tuple[int, str]:
+    try:
+        return _run(arguments), ""
+    except InputError as error:
+        return USAGE_ERROR, str(error)
+
+
+def _prepare_output() -> None:
+    # print() to a closed stream goes to the other one, or fails.
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that knows fewer letters than a file's name shows their codes.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    # Else the interpreter fails once more when it flushes at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:

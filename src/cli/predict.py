@@ -150,11 +150,11 @@ def _check_sources(options: argparse.Namespace) -> None:
     given = [
         name
         for name, value in (
-            ("problems as arguments", options.problems),
+            ("problems as arguments", options.problems or None),
             ("--from", options.file),
             ("--log", options.log),
         )
-        if value
+        if value is not None
     ]
     if not given:
         raise InputError("no problem is given; name some, or --from FILE, or --log FILE")
@@ -165,7 +165,7 @@ def _check_sources(options: argparse.Namespace) -> None:
 
 
 def _device(options: argparse.Namespace) -> tuple[str, int | None]:
-    if options.arch:
+    if options.arch is not None:
         return options.arch, options.cu
     gpu = find_gpu()
     if gpu is None:
@@ -177,7 +177,7 @@ def _device(options: argparse.Namespace) -> tuple[str, int | None]:
 
 
 def _lines(options: argparse.Namespace) -> Iterator[ProblemLine]:
-    if options.file:
+    if options.file is not None:
         yield from read_problem_lines(options.file)
         return
     if options.problems:
@@ -188,9 +188,18 @@ def _lines(options: argparse.Namespace) -> Iterator[ProblemLine]:
                 yield ProblemLine(number, text, (), error)
         return
     reader = read_log(options.log)
-    yield from reader
+    found = False
+    for line in reader:
+        found = True
+        yield line
     for issue in reader.issues:
         yield ProblemLine(issue.line, "", (), InputError(issue.reason, issue.where))
+    if not found:
+        print(
+            "foretune: note: no line is of a convolution by MIOpenDriver; was the log written with "
+            "MIOPEN_ENABLE_LOGGING_CMD=1?",
+            file=sys.stderr,
+        )
     if reader.other_operations:
         names = ", ".join(f"{n} {name}" for name, n in reader.other_operations.most_common())
         print(f"foretune: note: operations that are no convolution: {names}", file=sys.stderr)

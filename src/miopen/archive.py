@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import lzma
 import os
@@ -11,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
@@ -105,36 +107,63 @@ def open_archive(path: str | os.PathLike[str]) -> IO[bytes]:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            start = file.read(8)
+        # Once, because what a pipe has given it doesn't give again.
+        file = path.open("rb")
+        start = file.peek(8)
     except FileNotFoundError:
         raise InputError("there is no such file", str(path)) from None
     except IsADirectoryError:
         raise InputError("this is a directory, expected a file", str(path)) from None
     except OSError as error:
         raise InputError(f"can't be opened: {error.strerror}", str(path)) from None
-    if not start:
-        raise InputError("the file is empty", str(path))
-    kind = next((suffix for suffix, magic in ARCHIVES.items() if start.startswith(magic)), "")
-    if path.suffix in ARCHIVES and kind != path.suffix:
+    kind = _archive_kind(start)
+    if not start or (path.suffix in ARCHIVES and kind != path.suffix):
+        file.close()
+        if not start:
+            raise InputError("the file is empty", str(path))
         raise InputError(
             f"the name ends in {path.suffix}, but the content is no such archive", str(path)
         )
+    if kind and file.seekable():
+        # An archive closes only what it has opened itself.
+        file.close()
+        return _decompress(path, kind)
+    return _decompress(file, kind)
+
+
+def decompress_stream(file: BufferedReader) -> IO[bytes]:
+    """Bytes of an open file such as standard input, decompressed if they are an archive's.
+
+    Examples
+    --------
+    >>> import io
+    >>> decompress_stream(io.BufferedReader(io.BytesIO(gzip.compress(b"hello")))).read()
+    b'hello'
+    """
+    return _decompress(file, _archive_kind(file.peek(8)))
+
+
+def _archive_kind(start: bytes) -> str:
+    return next((suffix for suffix, magic in ARCHIVES.items() if start.startswith(magic)), "")
+
+
+def _decompress(source: Path | BufferedReader, kind: str) -> IO[bytes]:
     match kind:
         case ".bz2":
-            return cast(IO[bytes], bz2.open(path, "rb"))
+            return cast(IO[bytes], bz2.open(source, "rb"))
         case ".xz":
-            return cast(IO[bytes], lzma.open(path, "rb"))
+            return cast(IO[bytes], lzma.open(source, "rb"))
         case ".gz":
-            return cast(IO[bytes], gzip.open(path, "rb"))
-    return path.open("rb")
+            return cast(IO[bytes], gzip.open(source, "rb"))
+    return cast(BufferedReader, source)
 
 
 def read_lines(file: IO[bytes], log: IssueLog, errors: str = "strict") -> Iterator[tuple[int, str]]:
     r"""Yield number and text of each line of an open file, and close it at the end.
 
-    Lines come without their end. A line that isn't UTF-8 costs itself. Where an archive breaks
-    off, the whole lines before the break are still given. Both are reported to ``log``.
+    Lines come without their end, and the first without a byte order mark. A line that isn't UTF-8
+    costs itself. Where an archive breaks off, the whole lines before the break are still given.
+    Both are reported to ``log``.
 
     Parameters
     ----------
@@ -207,6 +236,9 @@ def _read_block(file: IO[bytes], log: IssueLog, so_far: str) -> bytes | None:
 def _decode(
     lines: list[bytes], number: int, log: IssueLog, errors: str
 ) -> Iterator[tuple[int, str]]:
+    if not number:
+        # Editors on Windows start a file with it.
+        lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(lines, number + 1):  # noqa: B020
         try:
             yield number, line.decode(errors=errors).rstrip("\r")

@@ -9,13 +9,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem import DTYPE_BYTES
-from foretune.miopen.archive import Issue, IssueLog, open_archive, read_lines
+from foretune.miopen.archive import (
+    Issue,
+    IssueLog,
+    decompress_stream,
+    open_archive,
+    read_lines,
+)
 from foretune.miopen.keys import parse_find_key
 
 #: Data type of each convolution operation of the driver.
@@ -86,7 +93,8 @@ _DEFAULTS = {name: default for _, name, default in _FLAGS}
 _DRIVER = re.compile(
     r"""(?:^|[\s/\\"'])MIOpenDriver(?:\.exe)?["']?\s+([A-Za-z]\w*)(.*)""", re.DOTALL
 )
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Colours and the like, and titles of the terminal.
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _WHERE = "driver line"
 
 
@@ -284,8 +292,9 @@ def read_problem_lines(path: str | os.PathLike[str]) -> Iterator[ProblemLine]:
         for issue in log.issues[shown:]:
             yield _issue_line(issue)
         shown = len(log.issues)
-        if text.strip() and not text.lstrip().startswith("#"):
-            yield _parse_line(number, text.strip())
+        for part in map(str.strip, text.split("\r")):
+            if part and not part.startswith("#"):
+                yield _parse_line(number, part)
     for issue in log.issues[shown:]:
         yield _issue_line(issue)
 
@@ -333,16 +342,17 @@ class LogReader:
     def _read(self, file: IO[bytes]) -> Iterator[ProblemLine]:
         for number, text in read_lines(file, self._log, errors="replace"):
             self.lines = number
-            if "MIOpenDriver" not in text:
-                continue
-            text = _ANSI.sub("", text).strip()
-            match = _DRIVER.search(text)
-            if not match:
-                continue
-            if match[1].startswith("conv"):
-                yield _parse_line(number, text)
-            else:
-                self.other_operations[match[1]] += 1
+            if "MIOpenDriver" in text:
+                # Progress bars go back to the line's beginning and write over it.
+                for part in text.split("\r"):
+                    yield from self._read_part(number, _ANSI.sub("", part).strip())
+
+    def _read_part(self, number: int, text: str) -> Iterator[ProblemLine]:
+        match = _DRIVER.search(text)
+        if match and match[1].startswith("conv"):
+            yield _parse_line(number, text)
+        elif match:
+            self.other_operations[match[1]] += 1
 
 
 def read_log(path: str | os.PathLike[str]) -> LogReader:
@@ -567,4 +577,12 @@ def _name(path: str | os.PathLike[str]) -> str:
 
 
 def _open(path: str | os.PathLike[str]) -> IO[bytes]:
-    return sys.stdin.buffer if os.fspath(path) == "-" else open_archive(path)
+    if os.fspath(path) != "-":
+        return open_archive(path)
+    if sys.stdin is None:
+        raise InputError("it is closed", _name(path))
+    stream: Any = sys.stdin.buffer
+    if not isinstance(stream, BufferedReader):
+        # What stands for it in a notebook or a test need not be able to look ahead.
+        stream = BufferedReader(stream)
+    return decompress_stream(stream)

@@ -50,6 +50,8 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
         (["predict", "--arch", "gfx942", KEY, "--family", "kernels"], "family: foretune's own"),
         (["predict", "--arch", "gfx942"], "no problem is given"),
         (["predict", "--arch", "gfx942", KEY, "--log", "a"], "don't go together"),
+        (["predict", "--arch", "gfx942", "--from", ""], "this is a directory"),
+        (["predict", "--arch", "", KEY], "arch: expected an arch such as gfx942"),
         (["predict", "--arch", "gfx942", "--from", "no/such"], "no/such: there is no such file"),
         (["predict", "--arch", "gfx942", "--log", "no/such"], "no/such: there is no such file"),
         (
@@ -129,6 +131,53 @@ def test_each_line_of_a_pipe_is_answered_as_it_comes_until_interrupted() -> None
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert not process.stderr.read()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["predict", "--arch", "gfx1100", "--json", KEY]])
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        run = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert run.returncode == 1
+    assert run.stderr.startswith("foretune: error: ")
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [
+        ("<&-", ["predict", "--arch", "gfx1100", "--from", "-"], 2),
+        (">&-", ["predict", "--arch", "gfx1100", "--json", KEY], 0),
+        ("2>&-", ["predcit"], 2),
+    ],
+)
+def test_a_closed_stream_takes_nothing_from_the_others(
+    closed: str, arguments: list[str], code: int
+) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == code
+    assert not run.stdout
+    assert run.stderr.count("\n") == (closed == "<&-")
+
+
+def test_a_terminal_of_few_letters_is_shown_their_codes() -> None:
+    run = subprocess.run(
+        [*COMMAND, "predict", "--arch", "gfx1100", "\u00e9"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"},
+    )
+    assert run.returncode == 2
+    assert "\\xe9" in run.stdout
+    assert not run.stderr
 
 
 def test_an_answer_imports_no_learning_library() -> None:

@@ -152,6 +152,16 @@ def test_a_log_may_hold_other_lines(answers: Answers, tmp_path: Path) -> None:
     assert "1 pool" in answers.error
 
 
+def test_a_log_without_convolutions_is_remarked(answers: Answers, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"epoch 1\n{KEY}\n")
+    assert not answers("--log", path, arch="gfx1100")
+    assert "MIOPEN_ENABLE_LOGGING_CMD=1" in answers.error
+    path.write_text(f"epoch 1\n{LINE}\n")
+    assert len(answers("--log", path, arch="gfx1100")) == 3
+    assert not answers.error
+
+
 def test_a_log_that_breaks_off_is_answered_and_told(answers: Answers, tmp_path: Path) -> None:
     path = tmp_path / "train.log.bz2"
     noise = "".join(f"{i * 7919 % 104729} {i * 31 % 9973}\n" for i in range(200_000))

@@ -13,7 +13,6 @@ import pytest
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from hypothesis import given
-
 from tests.strategies import problems
 
 PLAIN = ConvProblem("F", 32, 64, (56, 56), 64, (3, 3))

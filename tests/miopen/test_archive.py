@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +51,26 @@ def test_an_archive_without_its_suffix_is_known_by_content(tmp_path: Path, suffi
     path = tmp_path / "a.txt"
     path.write_bytes(COMPRESS[suffix](b"one\ntwo"))
     assert lines_of(path) == (["one", "two"], [])
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_pipe_is_read_as_a_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    # It waits for a reader, and gives what it has once.
+    writer = threading.Thread(
+        target=path.write_bytes, args=(COMPRESS[suffix](b"one\ntwo"),), daemon=True
+    )
+    writer.start()
+    assert lines_of(path) == (["one", "two"], [])
+    writer.join()
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESS[suffix]("\ufeffone\r\n\ufefftwo".encode()))
+    assert lines_of(path) == (["one", "\ufefftwo"], [])
 
 
 @pytest.mark.parametrize("suffix", [".bz2", ".xz", ".gz"])

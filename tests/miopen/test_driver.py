@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +14,7 @@ import pytest
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.driver import (
+    ProblemLine,
     format_driver_line,
     parse_driver_line,
     parse_problem_line,
@@ -246,6 +251,52 @@ def test_a_file_of_problems_keeps_errors_in_their_place(tmp_path: Path) -> None:
 def test_problems_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(f"{KEY}\n".encode())))
     assert [line.number for line in read_problem_lines("-")] == [1]
+
+
+@pytest.mark.parametrize("compress", [bytes, bz2.compress, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("read", [read_problem_lines, read_log])
+def test_standard_input_may_be_compressed(
+    read: Callable[[str], Iterable[ProblemLine]],
+    compress: Callable[[bytes], bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = io.BytesIO(compress(b"MIOpenDriver conv -F 1\n"))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
+    assert [len(line.problems) for line in read("-")] == [1]
+
+
+@pytest.mark.parametrize("read", [read_problem_lines, read_log])
+def test_a_closed_standard_input_is_told(
+    read: Callable[[str], Iterable[ProblemLine]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="standard input: it is closed"):
+        list(read("-"))
+
+
+@pytest.mark.parametrize("read", [read_problem_lines, read_log])
+def test_every_kind_of_line_end_ends_a_line(
+    read: Callable[[Path], Iterable[ProblemLine]], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(
+        b"# one\r\nMIOpenDriver conv -F 1\r\n\r"
+        b"MIOpenDriver conv -F 2\rMIOpenDriver conv -F 4\r# two\r"
+    )
+    lines = list(read(path))
+    assert [line.number for line in lines] == [2, 3, 3]
+    assert [problem.direction for line in lines for problem in line.problems] == ["F", "B", "W"]
+
+
+def test_a_log_may_come_from_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(
+        b"\x1b[32mrank 0\x1b[0m ./bin/\x1b[1mMIOpenDriver\x1b[0m conv -F 1\x1b[K\n"
+        b"\x1b]0;a title\x07MIOpenDriver conv -F 2\n"
+        b"\x1b]0;a title\x1b\\MIOpenDriver conv -F 4\r 10%|#  |\r./bin/MIOpenDriver conv -F 1\n"
+    )
+    directions = [problem.direction for line in read_log(path) for problem in line.problems]
+    assert directions == ["F", "B", "W", "F"]
 
 
 def test_a_log_may_hold_anything(tmp_path: Path) -> None:
