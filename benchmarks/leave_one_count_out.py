@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+
 from foretune.miopen.dataset import cached_table
 from foretune.miopen.learning import learning_parts
 from foretune.miopen.predictor import naive_flags

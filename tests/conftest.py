@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from foretune.miopen.archive import open_archive
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from foretune.kernels.conv.problem import (
     LAYOUTS_2D,
     LAYOUTS_3D,
@@ -9,7 +11,6 @@ from foretune.kernels.conv.problem import (
     conv_out_size,
 )
 from foretune.kernels.problem import DTYPE_BYTES
-from hypothesis import strategies as st
 
 DRIVER_TYPES = ("FP32", "FP16", "BF16", "INT8")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import foretune
 import pytest
+
+import foretune
 from foretune import ConvProblem, InputError, Predictor, predict
 
 KEY = "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F"

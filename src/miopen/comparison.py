@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.errors import InputError
 from foretune.miopen.baselines.hand_rules import HandRules
 from foretune.miopen.baselines.nearest_neighbour import NearestNeighbour

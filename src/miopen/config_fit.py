@@ -15,6 +15,7 @@ from typing import Any
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+
 from foretune.kernels.devices import DeviceFacts
 from foretune.miopen.config_parameters import share_outputs
 from foretune.miopen.config_ranking import Choices

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.miopen.config_grammar import parameter_names, parse_config
 
 Indices = npt.NDArray[np.intp]

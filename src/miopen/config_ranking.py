@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from foretune.errors import InputError
 from foretune.predictor.features.conv import FEATURE_VERSION
 from foretune.predictor.forest import Forest, load_forests
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # these imports take some milliseconds at start-up
     from collections.abc import Mapping
 
     import numpy.typing as npt
+
     from foretune.kernels.conv.problem import ConvProblem
 
 #: Raise when the meaning of a bundle's fields changes.

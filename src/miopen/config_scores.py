@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from foretune.errors import InputError
 from foretune.kernels.devices import DeviceFacts
 from foretune.miopen.baselines.kernel_tuning_net import KernelTuningNet

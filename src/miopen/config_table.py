@@ -11,6 +11,7 @@ from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.config_grammar import parse_config

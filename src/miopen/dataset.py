@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
+from platformdirs import user_cache_path
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.archive import Issue, replace_file
@@ -17,7 +19,6 @@ from foretune.miopen.find_db import read_find_db
 from foretune.miopen.keys import format_perf_key
 from foretune.miopen.names import DatabaseFile, DatabaseName, find_databases
 from foretune.miopen.perf_db import read_perf_db
-from platformdirs import user_cache_path
 
 #: MIOpen exports the fastest solvers of a problem only, this many at most (ROCm/MIOpen#2171).
 MOST_LISTED = 4

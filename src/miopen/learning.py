@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import DIRECTIONS, ConvProblem
 from foretune.kernels.devices import device_facts

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from foretune.errors import InputError
 from foretune.kernels.devices import DeviceFacts, device_facts
 from foretune.miopen.config_ranking import ConfigRanking
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import os
 
     import numpy.typing as npt
+
     from foretune.kernels.conv.problem import ConvProblem
 
 DEFAULT_RISK = 0.05

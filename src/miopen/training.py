@@ -14,6 +14,7 @@ from typing import Any
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+
 from foretune.errors import InputError
 from foretune.miopen.config_training import train_configs
 from foretune.miopen.dataset import cached_table

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import DeviceFacts
 from foretune.predictor.features.conv import FEATURE_NAMES, RAW_NAMES, raw_features, raw_numbers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.predictor.compare import BAD_SLOWDOWN, Delivered, Score, delivered, score_picks
 from foretune.predictor.dataset import RankingData
 from foretune.predictor.ranking import RankingModel

@@ -12,10 +12,12 @@ from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
 from foretune.predictor.features.conv import FEATURE_NAMES
 
 if TYPE_CHECKING:  # its import takes some milliseconds at start-up
     import numpy.typing as npt
+
     from foretune.predictor.forest import Forest
     from foretune.predictor.rules import CandidateRules
 

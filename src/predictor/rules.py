@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from foretune.predictor.features.conv import FEATURE_NAMES, RAW_NAMES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
     from foretune.predictor.dataset import RankingData
 
 #: A cell of fewer records drops no candidate.

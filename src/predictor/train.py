@@ -17,6 +17,7 @@ from os import cpu_count
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+
 from foretune.errors import InputError
 from foretune.predictor.boosting import (
     TreeSettings,

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from foretune.miopen.archive import IssueLog, open_archive, read_lines, write_lines
 from foretune.miopen.driver import parse_problem_line
 from foretune.miopen.keys import format_perf_key

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from foretune.cli import main
 from foretune.miopen.config_training import train_configs
 from foretune.miopen.predictor import shipped_models

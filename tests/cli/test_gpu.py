@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from foretune.cli.gpu import Gpu, find_gpu
 from foretune.errors import InputError
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from foretune.cli import VERBS, main
 
 KEY = "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F"

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from foretune.api import known_archs
 from foretune.cli import main
 from foretune.miopen.driver import parse_driver_line

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from foretune.cli import main
 
 KEY = "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F"

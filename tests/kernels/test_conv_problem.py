@@ -10,9 +10,10 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
-from hypothesis import given
 from tests.strategies import problems
 
 PLAIN = ConvProblem("F", 32, 64, (56, 56), 64, (3, 3))

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from foretune.miopen.archive import open_archive
 from foretune.miopen.perf_db import PerfRecord, read_perf_db
 

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.archive import (
     IssueLog,
@@ -20,8 +23,6 @@ from foretune.miopen.archive import (
     replace_file,
     write_lines,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,

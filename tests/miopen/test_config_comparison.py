@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+
 from foretune.errors import InputError
 from foretune.miopen.config_comparison import compare_configs
 from foretune.miopen.config_ranking import TABLE_FILE

@@ -7,11 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.config_grammar import join_config, parameter_names, parse_config
 from foretune.miopen.solvers import SOLVERS
-from hypothesis import given
-from hypothesis import strategies as st
 
 DATABASES = Path(__file__).parents[3] / "shared" / "miopen-db"
 

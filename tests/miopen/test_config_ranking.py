@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import device_facts

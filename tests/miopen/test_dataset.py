@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
 from foretune.errors import InputError
 from foretune.miopen.dataset import cached_table, read_find_table, read_table
 from foretune.miopen.learning import learning_parts

@@ -11,6 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.driver import (
@@ -21,8 +24,6 @@ from foretune.miopen.driver import (
     read_log,
     read_problem_lines,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ..strategies import DRIVER_TYPES, problems
 

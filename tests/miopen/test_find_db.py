@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.find_db import (
     ALGORITHM_DIRECTIONS,
@@ -18,8 +21,6 @@ from foretune.miopen.find_db import (
     write_find_db,
 )
 from foretune.miopen.keys import format_find_key, parse_find_key
-from hypothesis import given
-from hypothesis import strategies as st
 
 KEY = "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F"
 GOOD = f"{KEY}=GemmFwd1x1_0_1:0.25,0,miopenConvolutionFwdAlgoGEMM"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from foretune.errors import InputError
 from foretune.miopen.inspect import describe_database
 from foretune.miopen.perf_db import PerfRecord, write_perf_db

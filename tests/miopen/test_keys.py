@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.keys import (
@@ -16,8 +19,6 @@ from foretune.miopen.keys import (
     parse_find_key,
     parse_perf_key,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ..strategies import problems
 

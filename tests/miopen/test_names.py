@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.names import (
     DatabaseName,
@@ -14,8 +17,6 @@ from foretune.miopen.names import (
     parse_database_name,
     usual_compute_units,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 ARCHS = ("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1201")
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.keys import format_perf_key, parse_perf_key
 from foretune.miopen.perf_db import PerfRecord, read_perf_db, write_perf_db
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ..strategies import problems
 

@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from foretune.cli import main
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
@@ -15,8 +18,6 @@ from foretune.kernels.devices import KNOWN_DEVICES
 from foretune.miopen.predictor import BORROWED_MODELS, MIOpenPredictor, shipped_models
 from foretune.miopen.solvers import SOLVERS, can_run
 from foretune.miopen.workspace import workspace_bytes
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.strategies import problems
 
 ARCHS = ("gfx908", "gfx90a", "gfx942")

@@ -5,6 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.miopen.solvers import (
     ANY_VERSION,
@@ -14,8 +17,6 @@ from foretune.miopen.solvers import (
     runnable,
     table_name,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 DATABASES = Path(__file__).parents[3] / "shared" / "miopen-db"
 OPENCL = {solver for solver in SOLVERS if solver.startswith("ConvOcl")}

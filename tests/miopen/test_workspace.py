@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.keys import parse_find_key
 from foretune.miopen.solvers import SOLVERS

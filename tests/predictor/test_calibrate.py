@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from foretune.predictor.calibrate import learn_then_test
 
 GRID = np.linspace(0.70, 0.0, 71)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from foretune.predictor.compare import delivered, score_picks
 
 

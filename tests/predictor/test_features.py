@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import KNOWN_DEVICES, device_facts
 from foretune.predictor.features.conv import (
@@ -12,8 +15,6 @@ from foretune.predictor.features.conv import (
     feature_row,
     why_unsupported,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.strategies import problems
 
 LEARNT = problems(

@@ -13,11 +13,12 @@ import lightgbm
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from foretune.errors import InputError
 from foretune.predictor.forest import Forest, load_forests, model, save_forests
 from foretune.predictor.forest.lightgbm_text import parse_model_text
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 FEATURES = 9
 SIZES = [(2, 1), (15, 5), (31, 1), (32, 3), (33, 1), (63, 2), (64, 1)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import device_facts

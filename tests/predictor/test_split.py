@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretune.kernels.conv.problem import ConvProblem
-from foretune.predictor.split import CALIBRATE_END, TRAIN_END, part_of, shape_position
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.predictor.split import CALIBRATE_END, TRAIN_END, part_of, shape_position
 from tests.strategies import problems
 
 

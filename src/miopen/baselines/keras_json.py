@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.errors import InputError
 
 Array = npt.NDArray[np.float32]

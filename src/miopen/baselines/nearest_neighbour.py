@@ -9,10 +9,11 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial import KDTree
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.baselines.records import Times, winner
 from foretune.miopen.baselines.rule_mask import RuleMask, kind
-from scipy.spatial import KDTree
 
 NEIGHBOURS = 8
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import DeviceFacts
 from foretune.kernels.problem import DTYPE_BYTES

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from foretune.errors import InputError
 from foretune.predictor.forest.tables import MAX_LEAVES
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from foretune.predictor.forest.tables import Tables
 
 if TYPE_CHECKING:  # its import takes some milliseconds at start-up

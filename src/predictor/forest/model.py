@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import numpy as np
+
 from foretune.errors import InputError
 from foretune.predictor.forest.numpy_engine import NumpyEngine
 from foretune.predictor.forest.tables import MAX_LEAVES, Tables
 
 if TYPE_CHECKING:  # these imports take some milliseconds at start-up
     import numpy.typing as npt
+
     from foretune.predictor.forest.lightgbm_text import LightGBMModel, Tree
 
 Engine = Literal["auto", "numpy", "llvm"]

@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.archive import open_archive
 from foretune.miopen.find_db import read_find_db

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foretune.errors import InputError
-from foretune.miopen.baselines.keras_json import KerasNet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from foretune.errors import InputError
+from foretune.miopen.baselines.keras_json import KerasNet
 
 DATABASES = Path(__file__).parents[4] / "shared" / "miopen-db"
 NETS = sorted(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.baselines.hand_rules import HandRules
 from foretune.miopen.baselines.nearest_neighbour import NearestNeighbour

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.baselines.records import winner
