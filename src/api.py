@@ -86,8 +86,8 @@ class Predictor:
         top : int, default 4
             Solutions to give at most.
         """
-        if top < 1:
-            raise InputError(f"expected at least 1, got {top}", "top")
+        if not isinstance(top, int) or top < 1:
+            raise InputError(f"expected a whole number, at least 1, got {top!r}", "top")
         if not isinstance(problem, ConvProblem):
             problem = _one_problem(problem)
         return self._family.predict(problem, top)
@@ -96,6 +96,8 @@ class Predictor:
         self, problems: Iterable[ConvProblem | str], top: int = DEFAULT_TOP
     ) -> list[Prediction]:
         """Answer many problems, in order."""
+        if isinstance(problems, str | ConvProblem):
+            raise InputError(f"expected several, got {problems!r}; predict takes one", "problems")
         return [self.predict(problem, top) for problem in problems]
 
 
@@ -138,7 +140,11 @@ def predict(
     >>> answer.problem.batch, answer.arch, len(answer.solutions) > 0
     (32, 'gfx942', True)
     """
-    return _kept_predictor(arch, compute_units, risk, family, miopen).predict(problem, top)
+    try:
+        predictor = _kept_predictor(arch, compute_units, risk, family, miopen)
+    except TypeError:  # an argument can't be looked up; this says which
+        predictor = Predictor(arch, compute_units, risk=risk, family=family, miopen=miopen)
+    return predictor.predict(problem, top)
 
 
 def known_archs() -> tuple[str, ...]:
@@ -160,6 +166,10 @@ def _kept_predictor(
 
 
 def _one_problem(text: str) -> ConvProblem:
+    if not isinstance(text, str):
+        raise InputError(
+            f"expected a ConvProblem, a find-db key or a MIOpenDriver line, got {text!r}", "problem"
+        )
     problems = parse_problem_line(text)
     if len(problems) > 1:
         directions = ", ".join(problem.direction for problem in problems)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import exp
+from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -63,8 +64,8 @@ class MIOpenPredictor:
     Raises
     ------
     InputError
-        If an argument can't be understood. An arch without a model is no error: it gets answers
-        without solutions, never accepted.
+        If an argument can't be understood, or there is no folder ``models``. An arch without a
+        model is no error: it gets answers without solutions, never accepted.
 
     Examples
     --------
@@ -84,19 +85,28 @@ class MIOpenPredictor:
         miopen: str = "any",
         models: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not 0 < risk < 1:
-            raise InputError(f"expected a share between 0 and 1, got {risk}", "risk")
-        if compute_units is not None and not 1 <= compute_units <= 4095:
-            raise InputError(f"expected 1 to 4095, got {compute_units}", "compute units")
+        if not isinstance(risk, int | float | np.floating) or not 0 < risk < 1:
+            raise InputError(f"expected a share between 0 and 1, got {risk!r}", "risk")
+        for name, text in (("arch", arch), ("MIOpen version", miopen)):
+            if not isinstance(text, str):
+                raise InputError(f"expected text, got {text!r}", name)
         self.arch = parse_arch(arch)
-        self.compute_units = compute_units or usual_compute_units(self.arch)
-        self.risk = risk
+        self.compute_units = (
+            usual_compute_units(self.arch) if compute_units is None else _units(compute_units)
+        )
+        self.risk = float(risk)
         self.miopen = miopen
         can_run("", self.arch, miopen)
         self._model_arch = BORROWED_MODELS.get(self.arch, self.arch)
-        self._folder = Path(models) if models is not None else shipped_models()
+        self._models = models
+        self._folder = shipped_models() if models is None else _models_folder(models)
         self._answers: dict[tuple[ConvProblem, int], Prediction] = {}
         self._views: dict[str, _DirectionView] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Take what was asked for to another process, which loads the model itself."""
+        remake = partial(MIOpenPredictor, risk=self.risk, miopen=self.miopen, models=self._models)
+        return remake, (self.arch, self.compute_units)
 
     def predict(self, problem: ConvProblem, top: int = JUDGED) -> Prediction:
         """Answer one problem; asked again, the same answer comes from memory.
@@ -125,6 +135,8 @@ class MIOpenPredictor:
         why = why_unsupported(problem)
         if why:
             return self._refuse(problem, why)
+        if problem.direction not in self._bundle.directions:
+            return self._refuse(problem, f"no model for direction {problem.direction}")
         view = self._view(self._bundle, problem.direction)
         if not view.bits:
             return self._refuse(problem, f"MIOpen {self.miopen} runs none of the known solvers")
@@ -189,7 +201,7 @@ class MIOpenPredictor:
     def _acceptance(self) -> Acceptance:
         if self._bundle is None:
             raise AssertionError("asked without a bundle")
-        return Acceptance(self._bundle.calibration)
+        return Acceptance(self._bundle.calibration, str(self._bundle.folder / "calibration.json"))
 
     @cached_property
     def _configs(self) -> ConfigRanking | None:
@@ -222,6 +234,30 @@ def runnable_flags(
 def naive_flags(candidates: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Which candidates are naive solvers."""
     return np.array([name in SOLVERS and SOLVERS[name].naive for name in candidates], bool)
+
+
+def _units(count: SupportsIndex) -> int:
+    try:
+        whole = 0 if isinstance(count, bool) else index(count)
+    except TypeError:
+        whole = 0
+    if not 1 <= whole <= 4095:
+        raise InputError(f"expected 1 to 4095, got {count!r}", "compute units")
+    return whole
+
+
+def _models_folder(models: str | os.PathLike[str]) -> Path:
+    try:
+        folder = Path(models)
+    except TypeError:
+        raise InputError(f"expected a folder, got {models!r}", "models") from None
+    if not folder.is_dir():
+        raise InputError("there is no such folder of models", str(folder))
+    if (folder / "feature_spec.json").exists():
+        raise InputError(
+            "this is the model of one arch; name the folder that it is in", str(folder)
+        )
+    return folder
 
 
 def shipped_models() -> Path:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, NamedTuple
+
+from foretune.errors import InputError
 
 #: Risks that thresholds are calibrated for; between two of them the lower one's is used.
 RISKS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
@@ -24,17 +27,26 @@ class Acceptance:
     content : mapping
         Of calibration.json: `entries`, each with `compute_units`, `direction`, `runnable` (bit
         mask of the candidates that could be picked, hexadecimal) and `thresholds`.
+    where : str
+        File to name in an error.
+
+    Raises
+    ------
+    InputError
+        If that is not what it holds. Nothing may be accepted by a threshold that was misread.
     """
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, Any], where: str = "calibration.json") -> None:
         self._entries: dict[tuple[int, str, int], dict[float, float | None]] = {}
         self._units: set[int] = set()
-        for entry in content["entries"]:
-            key = (entry["compute_units"], entry["direction"], int(entry["runnable"], 16))
-            self._units.add(entry["compute_units"])
-            self._entries[key] = {
-                threshold["risk"]: threshold["score"] for threshold in entry["thresholds"]
-            }
+        try:
+            for entry in content["entries"]:
+                key = (int(entry["compute_units"]), entry["direction"], int(entry["runnable"], 16))
+                self._units.add(key[0])
+                self._entries[key] = _thresholds(entry["thresholds"])
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"is damaged ({type(error).__name__}: {error}); train the model again"
+            raise InputError(reason, where) from None
 
     def judge(
         self, compute_units: int | None, direction: str, runnable: int, risk: float, score: float
@@ -63,9 +75,21 @@ class Acceptance:
         threshold = entry[max(stated)]
         if threshold is None:
             return Verdict(False, f"no threshold keeps a risk of {max(stated):g} here")
-        if score < threshold:
+        if not score >= threshold:
             return Verdict(False, f"not sure enough: score {score:.3f}, needs {threshold:.3f}")
         return Verdict(True, f"score {score:.3f} is at least {threshold:.3f}")
+
+
+def _thresholds(content: Any) -> dict[float, float | None]:
+    thresholds = {}
+    for level in content:
+        risk, score = level["risk"], level["score"]
+        if not 0 < risk < 1 or not (score is None or isfinite(score)):
+            raise ValueError(f"risk {risk!r}, score {score!r}")
+        thresholds[risk] = score
+    if not thresholds:
+        raise ValueError("no thresholds")
+    return thresholds
 
 
 def to_bits(flags: Any) -> int:

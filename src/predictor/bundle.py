@@ -8,10 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from foretune.errors import InputError
 from foretune.predictor.features.conv import FEATURE_NAMES, FEATURE_VERSION
-from foretune.predictor.forest import load_forests, save_forests
-from foretune.predictor.ranking import JUDGE_FEATURES, RankingModel
+from foretune.predictor.forest import Forest, load_forests, save_forests
+from foretune.predictor.ranking import JUDGE_FEATURES, RankingModel, judge_rows
 from foretune.predictor.rules import CandidateRules
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class RankingBundle:
                     str(self.folder / _SPEC),
                 )
         self._content: dict[str, Any] = self._read(_MODEL)
+        if not self._content:
+            raise InputError("it holds no direction; train it again", str(self.folder / _MODEL))
         self._models: dict[str, RankingModel] = {}
 
     @property
@@ -89,17 +93,20 @@ class RankingBundle:
         return tuple(self._content)
 
     def ranking(self, direction: str) -> RankingModel:
-        """Ranking of a direction; a KeyError if it has none."""
+        """Ranking of a direction; a KeyError if it has none, an InputError if it is damaged."""
         if direction not in self._models:
             content = self._content[direction]
-            candidates = tuple(content["candidates"])
             forests = load_forests(self.folder / f"{direction}.forests")
-            self._models[direction] = RankingModel(
-                candidates,
-                forests["first"],
-                forests["judge"],
-                CandidateRules.from_dict(candidates, content["rules"]),
-            )
+            try:
+                self._models[direction] = _ranking(content, forests)
+            except InputError:
+                raise
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"direction {direction} is damaged ({type(error).__name__}: {error}); "
+                    "train it again",
+                    str(self.folder / _MODEL),
+                ) from None
         return self._models[direction]
 
     @cached_property
@@ -113,8 +120,35 @@ class RankingBundle:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError("no model bundle here (the file is missing)", str(path)) from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"can't be read: {error}", str(path)) from None
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", str(path)) from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is damaged ({error}); train it again", str(path)) from None
         if not isinstance(content, dict):
             raise InputError("expected a JSON object", str(path))
         return content
+
+
+def _ranking(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> RankingModel:
+    """Put a ranking together, and prove that its parts fit."""
+    candidates = tuple(content["candidates"])
+    first, judge = forests["first"], forests["judge"]
+    rules = CandidateRules.from_dict(candidates, content["rules"])
+    if not candidates or not all(isinstance(name, str) for name in candidates):
+        raise ValueError("candidates are no names")
+    for count, listed, winners in rules.cells.values():
+        if not all(isinstance(number, int) for number in (count, listed, winners)):
+            raise ValueError("a cell's numbers")
+    trial = np.zeros((1, len(FEATURE_NAMES)), np.float32)
+    for low, high in rules.ranges.values():
+        if len(low) < 2 or not all(a <= b for a, b in zip(low, high, strict=True)):
+            raise ValueError("a range's ends")
+    for trial[0, 0] in (0, 1):
+        rules.outside(trial[0])
+    none = np.zeros((1, len(candidates)))
+    judged = judge_rows(none, none, none == 0, trial).rows
+    if (first.num_features, first.num_outputs) != (len(FEATURE_NAMES), 2 * len(candidates)):
+        raise ValueError("the first forest is for other features or candidates")
+    if (judge.num_features, judge.num_outputs) != (judged.shape[1], 2):
+        raise ValueError("the judge is for other features or candidates")
+    return RankingModel(candidates, first, judge, rules)

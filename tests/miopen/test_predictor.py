@@ -144,6 +144,40 @@ def test_models_may_stand_elsewhere(tmp_path: Path) -> None:
     assert not MIOpenPredictor("gfx942", models=tmp_path).predict(PLAIN).solutions
 
 
+def test_a_folder_that_holds_no_models_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        MIOpenPredictor("gfx942", models=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="name the folder that it is in"):
+        MIOpenPredictor("gfx942", models=shipped_models() / "gfx942")
+
+
+def test_a_direction_without_a_model_has_no_solutions(tmp_path: Path) -> None:
+    shutil.copytree(shipped_models() / "gfx942", tmp_path / "gfx942")
+    path = tmp_path / "gfx942" / "model.json"
+    content = json.loads(path.read_text())
+    del content["W"]
+    path.write_text(json.dumps(content))
+    predictor = MIOpenPredictor("gfx942", models=tmp_path)
+    assert predictor.predict(PLAIN).solutions
+    answer = predictor.predict(replace(PLAIN, direction="W"))
+    assert (answer.accepted, answer.solutions) == (False, ())
+    assert "direction W" in answer.reason
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("direction", ["F", "B", "W"])
+def test_sizes_that_no_device_holds_are_answered(direction: str) -> None:
+    most = 2**31 - 1
+    sizes = (most,) * 3
+    huge = ConvProblem(
+        direction, most, most, sizes, most, sizes, padding=(most // 2,) * 3, dtype="FP16"
+    )
+    answer = MIOpenPredictor("gfx942").predict(huge)
+    assert not answer.accepted
+    for solution in answer.solutions:
+        json.dumps(solution.to_dict(), allow_nan=False)
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_bundles_are_small_and_plain(arch: str) -> None:
     files = sorted(file for file in (shipped_models() / arch).iterdir() if file.is_file())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -327,6 +329,15 @@ def test_damaged_file_names_itself(
     damage(path)
     with pytest.raises(InputError, match=r"model\.forests"):
         load_forests(path)["rank"]
+
+
+@pytest.mark.parametrize("index", [b"[1]", b"5", b"{", b'{"rank": "1"}', b'{"rank": -1}'])
+def test_an_index_of_something_else_is_told(tmp_path: Path, index: bytes) -> None:
+    path = tmp_path / "model.forests"
+    head = struct.pack("<II", len(index), zlib.crc32(index))
+    path.write_bytes(b"foretune forests 1\n" + head + index)
+    with pytest.raises(InputError, match="no index of forests"):
+        load_forests(path)
 
 
 def test_rows_must_fit(packed: bytes) -> None:

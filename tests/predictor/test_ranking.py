@@ -18,6 +18,7 @@ from foretune.predictor.bundle import RankingBundle, save_ranking
 from foretune.predictor.dataset import RankingData, ranking_data
 from foretune.predictor.evaluate import evaluate
 from foretune.predictor.features.conv import feature_row, raw_numbers
+from foretune.predictor.forest import save_forests
 from foretune.predictor.ranking import RankingModel
 from foretune.predictor.split import part_of
 from foretune.predictor.train import RankingSettings, RankingTrainer
@@ -189,6 +190,56 @@ def test_a_broken_bundle_is_named(tmp_path: Path, content: str) -> None:
         RankingBundle(tmp_path)
     with pytest.raises(InputError, match="no model bundle"):
         RankingBundle(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("F", 5),
+        ("F.candidates", 5),
+        ("F.candidates", []),
+        ("F.candidates", ["a"]),
+        ("F.candidates", [1, 2, 3]),
+        ("F.rules", {}),
+        ("F.rules.cells", []),
+        ("F.rules.cells", {"a": [1, 2, 3]}),
+        ("F.rules.cells", {"0,0,0": [1, 2]}),
+        ("F.rules.cells", {"0,0,0": ["a", "b", "c"]}),
+        ("F.rules.ranges", 5),
+        ("F.rules.ranges", {"2": ["a", "b"]}),
+        ("F.rules.ranges", {"2": [[1], [2]]}),
+        ("F.rules.ranges", {"2": [[1, 1], [2, 2]]}),
+        ("F.rules.ranges", {"2": [[float("nan")] * 18] * 2}),
+    ],
+)
+def test_a_bundle_of_other_content_is_refused(tmp_path: Path, path: str, value: object) -> None:
+    save_ranking(tmp_path, {"F": model()})
+    content = json.loads((tmp_path / "model.json").read_text())
+    *parents, last = path.split(".")
+    place = content
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="F is damaged") as caught:
+        RankingBundle(tmp_path).ranking("F")
+    assert "model.json" in caught.value.where
+
+
+@pytest.mark.parametrize("content", ["{}", "[" * 100_000])
+def test_a_bundle_of_nothing_is_refused(tmp_path: Path, content: str) -> None:
+    save_ranking(tmp_path, {"F": model()})
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(InputError, match=r"model\.json"):
+        RankingBundle(tmp_path)
+
+
+def test_forests_of_others_are_refused(tmp_path: Path) -> None:
+    save_ranking(tmp_path, {"F": model()})
+    for forests in ({}, {"first": model().judge, "judge": model().first}):
+        save_forests(tmp_path / "F.forests", forests)
+        with pytest.raises(InputError, match="F is damaged"):
+            RankingBundle(tmp_path).ranking("F")
 
 
 def test_rare_solvers_are_left_out() -> None:

@@ -245,7 +245,10 @@ def features_of_raw(
     raw: list[float], direction: str, device: DeviceFacts
 ) -> npt.NDArray[np.float32]:
     """Features of one problem from its raw numbers, shape (features,)."""
-    return np.array(list(_features(raw, direction, device, Scalars).values()), dtype=np.float32)
+    values = list(_features(raw, direction, device, Scalars).values())
+    # Sizes that no device holds come out as infinite, which is outside whatever was learnt.
+    with np.errstate(over="ignore"):
+        return np.array(values, dtype=np.float32)
 
 
 def feature_matrix(

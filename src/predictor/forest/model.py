@@ -572,7 +572,13 @@ def load_forests(path: str | Path) -> Mapping[str, Forest]:
     index = data[start : start + length]
     if zlib.crc32(index) != checksum:
         raise InputError("the index is cut off or damaged; train the model again", where=where)
-    sizes: dict[str, int] = json.loads(index)
+    try:
+        sizes: dict[str, int] = dict(json.loads(index))
+        is_index = all(type(size) is int and size >= 0 for size in sizes.values())
+    except (TypeError, ValueError, RecursionError):
+        is_index = False
+    if not is_index:
+        raise InputError("this is no index of forests; train the model again", where=where)
     if len(data) != start + length + sum(sizes.values()):
         raise InputError("the file is cut off or too long; train the model again", where=where)
     return _PackedForests(data, start + length, sizes, where)
