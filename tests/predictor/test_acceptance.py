@@ -1,4 +1,4 @@
-"""Nothing is accepted by a threshold that isn't one."""
+"""What is accepted at which risk."""
 
 from __future__ import annotations
 
@@ -8,33 +8,60 @@ from typing import Any
 import pytest
 
 from foretune.errors import InputError
-from foretune.predictor.acceptance import Acceptance
+from foretune.predictor.acceptance import Acceptance, to_bits
 
-THRESHOLDS = [
-    {"risk": 0.05, "score": 0.9},
-    {"risk": 0.1, "score": 0.8},
-    {"risk": 0.02, "score": None},
-]
-ENTRY = {"compute_units": 304, "direction": "F", "runnable": "7", "thresholds": THRESHOLDS}
+CONTENT = {
+    "entries": [
+        {
+            "compute_units": 104,
+            "direction": "F",
+            "runnable": "3",
+            "thresholds": [
+                {"risk": 0.01, "score": None},
+                {"risk": 0.02, "score": 0.95},
+                {"risk": 0.10, "score": 0.60},
+            ],
+        }
+    ]
+}
+ACCEPTANCE = Acceptance(CONTENT)
 
 
-def test_a_pick_needs_a_threshold_that_it_reaches() -> None:
-    acceptance = Acceptance({"entries": [ENTRY]})
-    for risk, score, accepted in (
-        (0.05, 0.9, True),
-        (0.05, 0.89, False),
-        (0.07, 0.89, False),
-        (0.1, 0.89, True),
-        (0.02, 1.0, False),
-        (0.01, 1.0, False),
-        (0.1, float("nan"), False),
-    ):
-        verdict = acceptance.judge(304, "F", 7, risk, score)
-        assert verdict.accepted == accepted
-        assert verdict.reason
-    assert not acceptance.judge(303, "F", 7, 0.1, 1.0).accepted
-    assert not acceptance.judge(304, "F", 3, 0.1, 1.0).accepted
-    assert not acceptance.judge(None, "F", 7, 0.1, 1.0).accepted
+@pytest.mark.parametrize(
+    ("risk", "score", "accepted"),
+    [
+        (0.02, 0.95, True),
+        (0.02, 0.94, False),
+        (0.05, 0.94, False),
+        (0.05, 0.96, True),
+        (0.10, 0.60, True),
+        (0.99, 0.59, False),
+        (0.01, 1.00, False),
+        (0.005, 1.00, False),
+        (0.10, float("nan"), False),
+    ],
+)
+def test_the_nearest_lower_risk_decides(risk: float, score: float, accepted: bool) -> None:
+    verdict = ACCEPTANCE.judge(104, "F", 3, risk, score)
+    assert verdict.accepted == accepted
+    assert verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("units", "direction", "runnable", "word"),
+    [(110, "F", 3, "110 units"), (104, "B", 3, "not calibrated"), (104, "F", 1, "not calibrated")],
+)
+def test_what_was_not_calibrated_is_not_accepted(
+    units: int, direction: str, runnable: int, word: str
+) -> None:
+    verdict = ACCEPTANCE.judge(units, direction, runnable, 0.2, 1.0)
+    assert not verdict.accepted
+    assert word in verdict.reason
+
+
+def test_flags_become_bits() -> None:
+    assert to_bits([]) == 0
+    assert to_bits([False, True, True]) == 6
 
 
 WRONG: tuple[dict[str, Any], ...] = (
@@ -62,7 +89,7 @@ WRONG: tuple[dict[str, Any], ...] = (
         {"entries": 5},
         {"entries": [5]},
         {"entries": [{}]},
-        *({"entries": [{**ENTRY, **change}]} for change in WRONG),
+        *({"entries": [{**CONTENT["entries"][0], **change}]} for change in WRONG),
     ],
 )
 def test_what_is_no_calibration_is_refused(content: Any) -> None:
