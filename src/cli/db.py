@@ -18,7 +18,8 @@ examples:
 Find-dbs (current and legacy) and perf-dbs (text and SQLite) are read, plain, .bz2, .xz or .gz.
 A line that can't be read costs itself and is shown at the end.
 
-exit codes: 0 the database was read; 2 it can't be used, or, with --strict, one line can't
+exit codes: 0 the database was read; 2 it can't be used, none of its lines can, or, with --strict,
+one line can't
 """
 
 
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(summary.to_dict()))
     else:
         print("\n".join(_lines(summary)))
-    return 0
+    return 2 if summary.issues and not summary.problems else 0
 
 
 def _lines(summary: DatabaseSummary) -> Iterator[str]:

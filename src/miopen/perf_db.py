@@ -131,6 +131,8 @@ class PerfDbReader(DatabaseReader[PerfRecord]):
 
     def _read_sqlite(self) -> Iterator[PerfRecord]:
         with closing(self._connect()) as database:
+            # Text that isn't UTF-8 stays bytes, and costs its row; else it would cost all after it.
+            database.text_factory = _text
             try:
                 yield from self._read_tables(database)
             except sqlite3.Error as error:
@@ -175,6 +177,13 @@ class PerfDbReader(DatabaseReader[PerfRecord]):
         if params:
             count = sum(map(len, params.values()))
             self._log.report(0, f"{count} rows of perf_db belong to no config; they are skipped")
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _key_fault(key: str) -> str:

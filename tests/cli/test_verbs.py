@@ -46,6 +46,21 @@ def test_a_database_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "wins" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["a.fdb.txt", "a.db.txt", "a.db", "a"])
+@pytest.mark.parametrize(
+    "content", [b"# a text\nof others", b"\xff\xfe", b"SQLite format 3\0", b"a=b"]
+)
+def test_what_is_no_database_is_shown_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main(["db", str(path)]) == 2
+    assert "0 problems" in capsys.readouterr().out
+    assert main(["db", str(path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["issues"]
+
+
 def test_a_dataset_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "all.parquet"
     assert main(["dataset", str(folder), "--out", str(path), "--arch", "gfx90a"]) == 0

@@ -155,6 +155,22 @@ def test_sqlite_of_another_schema_is_an_issue(tmp_path: Path) -> None:
     assert "no such table: perf_db" in reader.issues[0].reason
 
 
+def test_text_that_is_not_utf8_costs_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    keys = [f"2x{c}x28x28x1x1x1x1x3x32x0x0x0x1x1x0x1x1x0x0x1xNCHWxFP16xF" for c in (1, 2, 3)]
+    write_perf_db(path, [PerfRecord(key, {"A": "1", "B": "2"}) for key in keys])
+    database = sqlite3.connect(path)
+    database.execute("UPDATE perf_db SET params = CAST(x'ff' AS TEXT) WHERE id = 1")
+    database.execute("UPDATE config SET layout = CAST(x'ff' AS TEXT) WHERE id = 2")
+    database.commit()
+    database.close()
+    reader = read_perf_db(path)
+    records = list(reader)
+    assert [dict(record.params) for record in records] == [{"B": "2"}, *[{"A": "1", "B": "2"}] * 2]
+    assert [record.key for record in records if record.key in keys] == [keys[0], keys[2]]
+    assert len(reader.issues) == 1
+
+
 def test_rows_that_belong_to_nothing_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     write_perf_db(path, [PerfRecord(KEY, {"A": "1"})])
