@@ -87,7 +87,7 @@ class Predictor:
             Solutions to give at most.
         """
         if not isinstance(top, int) or top < 1:
-            raise InputError(f"expected a whole number, at least 1, got {top!r}", "top")
+            raise InputError(f"expected at least 1, a whole number, got {top!r}", "top")
         if not isinstance(problem, ConvProblem):
             problem = _one_problem(problem)
         return self._family.predict(problem, top)

@@ -9,6 +9,7 @@ from foretune.cli.extras import train_extra
 from foretune.cli.json_text import to_json
 from foretune.cli.progress import progress
 from foretune.cli.table import format_table
+from foretune.errors import InputError
 
 PARTS = ("test", "calibrate", "unseen", "all")
 
@@ -61,6 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print the tables, and return the exit code."""
+    if not 0 < options.risk < 1:
+        raise InputError(f"expected a share between 0 and 1, got {options.risk}", "--risk")
+    if options.cu is not None and not 1 <= options.cu <= 4095:
+        raise InputError(f"expected 1 to 4095, got {options.cu}", "--cu")
     with train_extra("compare"), progress() as show:
         from foretune.miopen.comparison import compare_miopen
 

@@ -246,6 +246,8 @@ def _is_find_db(path: str | os.PathLike[str]) -> bool:
         return True
     if name.endswith((".db", ".udb", "db.txt")):
         return False
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise InputError("this is a pipe or a device, expected a file", str(path))
     if read_perf_db(path).is_sqlite:
         return False
     lines = read_lines(open_archive(path), IssueLog(os.fspath(path)))

@@ -66,6 +66,10 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
         (["train", "miopen", "--db", ".", "--arch", "gfx942", "--share", "0"], "--share"),
         (["train", "miopen", "--db", ".", "--arch", "gfx942", "--workers", "-1"], "--workers"),
         (["compare", "miopen", "--find-db", "no/such", "--arch", "gfx942"], "no such file"),
+        *(
+            (["compare", "miopen", "--find-db", "a", "--arch", "gfx942", option, value], option)
+            for option, value in (("--risk", "nan"), ("--risk", "1"), ("--cu", "0"), ("--cu", "-5"))
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(

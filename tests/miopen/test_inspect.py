@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,12 @@ def test_content_tells_where_the_name_does_not(tmp_path: Path) -> None:
     write_perf_db(tmp_path / "a.db", [])
     path.write_bytes((tmp_path / "a.db").read_bytes())
     assert describe_database(path).storage == "sqlite"
+
+
+def test_a_pipe_is_not_read_in_parts(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="this is a pipe"):
+        describe_database(tmp_path / "pipe")
 
 
 def test_a_legacy_database_is_described(plain_database: Callable[[str], Path]) -> None:
