@@ -200,7 +200,8 @@ def compare_miopen(
         Called with a text, steps done and steps in all.
     """
     arch = parse_arch(arch)
-    units = compute_units or _units_of(find_db) or usual_compute_units(arch) or 0
+    named = _units_of(find_db, arch)
+    units = compute_units or named or usual_compute_units(arch) or 0
     folder = Path(models or shipped_models())
     bundle = RankingBundle(folder / arch)
     tell = on_progress or (lambda _text, _done, _all: None)
@@ -245,8 +246,10 @@ def compare_miopen(
     )
 
 
-def _units_of(path: str | os.PathLike[str]) -> int | None:
+def _units_of(path: str | os.PathLike[str], arch: str) -> int | None:
     name = parse_database_name(Path(path).name)
+    if name and name.arch != arch:
+        raise InputError(f"its name says {name.arch}, not {arch}", str(path))
     return name.compute_units if name else None
 
 

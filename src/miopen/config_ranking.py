@@ -128,7 +128,10 @@ class ConfigRanking:
                 f"{(FORMAT_VERSION, FEATURE_VERSION)}; train it again",
                 self._where,
             )
-        self._models: dict[str, Any] = table["models"]
+        models = table.get("models")
+        if not isinstance(models, dict):
+            raise InputError("is damaged (no models); train it again", self._where)
+        self._models: dict[str, Any] = models
         self._forests: Mapping[str, Forest] = load_forests(folder / FOREST_FILE)
         self._choices: dict[tuple[str, str, str], Choices | None] = {}
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -103,18 +105,19 @@ def train_miopen(
     models = RankingTrainer(chosen, workers).train(
         {name: of_part["train"] for name, of_part in split.items()}, on_progress
     )
-    save_ranking(home, models)
-    calibration = _calibrate(models, split, arch)
-    write_json(home / "calibration.json", calibration)
-    metrics: dict[str, Any] = {
-        "solver_ranking": _measure(models, split, arch, calibration),
-        "configs": train_configs(
-            folder, arch, home, workers=workers, share=share, on_progress=on_progress
-        ),
-    }
-    write_json(home / "metrics.json", metrics)
-    write_json(home / "manifest.json", _manifest(folder, arch, chosen, share, split))
-    write_model_card(home)
+    with _draft(home) as draft:
+        save_ranking(draft, models)
+        calibration = _calibrate(models, split, arch)
+        write_json(draft / "calibration.json", calibration)
+        metrics: dict[str, Any] = {
+            "solver_ranking": _measure(models, split, arch, calibration),
+            "configs": train_configs(
+                folder, arch, draft, workers=workers, share=share, on_progress=on_progress
+            ),
+        }
+        write_json(draft / "metrics.json", metrics)
+        write_json(draft / "manifest.json", _manifest(folder, arch, chosen, share, split))
+        write_model_card(draft)
     return TrainingReport(
         str(home),
         arch,
@@ -124,6 +127,17 @@ def train_miopen(
         metrics,
         sum(file.stat().st_size for file in home.iterdir()),
     )
+
+
+@contextmanager
+def _draft(home: Path) -> Iterator[Path]:
+    """Folder beside `home` whose files replace those of `home` when all are written."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as folder:
+        yield Path(folder)
+        home.mkdir(exist_ok=True)
+        for file in sorted(Path(folder).iterdir()):
+            file.replace(home / file.name)
 
 
 def _thin(data: RankingData, share: float) -> RankingData:

@@ -70,3 +70,12 @@ def test_what_was_not_tuned_can_not_be_compared(
     path.write_text("nonsense\n")
     assert main(["compare", "miopen", "--find-db", str(path), "--arch", "gfx942"]) == 2
     assert capsys.readouterr().err.startswith("foretune: error: ")
+
+
+def test_a_database_of_another_arch_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gfx90a68.HIP.fdb.txt"
+    path.write_text("nonsense\n")
+    assert main(["compare", "miopen", "--find-db", str(path), "--arch", "gfx942"]) == 2
+    assert "its name says gfx90a, not gfx942" in capsys.readouterr().err

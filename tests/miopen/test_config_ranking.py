@@ -145,6 +145,9 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         (tmp_path / TABLE_FILE).write_text(text)
         with pytest.raises(InputError, match=r"configs\.json"):
             ConfigRanking(tmp_path)
+    (tmp_path / TABLE_FILE).write_text(json.dumps(table() | {"models": 5}))
+    with pytest.raises(InputError, match="no models"):
+        ConfigRanking(tmp_path)
     (tmp_path / TABLE_FILE).write_text(json.dumps(table()))
     with pytest.raises(InputError, match=r"configs\.forests"):
         ConfigRanking(tmp_path)
