@@ -92,13 +92,15 @@ class Delivered:
     """What a user gets who accepts some picks and measures the top three of the others.
 
     `risk` is the share of bad picks (slower than 1.10 times the best, or not listed) among the
-    accepted, `measured` the share of problems that is measured, `slowdown` the geometric mean
-    over listed outcomes.
+    accepted, `risk_by_shape` the mean of that share over shapes, which is what a calibrated
+    threshold promises; `measured` is the share of problems that is measured, `slowdown` the
+    geometric mean over listed outcomes.
     """
 
     stated_risk: float
     coverage: float
     risk: float
+    risk_by_shape: float
     measured: float
     slowdown: float
 
@@ -113,15 +115,26 @@ def delivered(
     top3: Floats,
     accepted: npt.NDArray[np.bool_],
     stated_risk: float,
+    shapes: npt.NDArray[Any],
 ) -> Delivered:
     """Score the mix of accepted picks and measured top threes.
+
+    Parameters
+    ----------
+    best, picked, top3 : array of shape (problems,)
+        Times: best known, of the pick, and best of the first three choices.
+    accepted : array of bool, shape (problems,)
+    stated_risk : float
+        Risk that the picks were accepted at.
+    shapes : array of shape (problems,)
+        Equal for the problems of one shape.
 
     Examples
     --------
     >>> ones = np.ones(4)
     >>> picked = np.array([1.0, 1.2, 3.0, 1.0])
     >>> accepted = np.array([True, True, False, False])
-    >>> outcome = delivered(ones, picked, ones, accepted, 0.05)
+    >>> outcome = delivered(ones, picked, ones, accepted, 0.05, np.arange(4))
     >>> outcome.coverage, outcome.risk, round(outcome.slowdown, 3)
     (0.5, 0.5, 1.047)
     """
@@ -132,9 +145,17 @@ def delivered(
         stated_risk=stated_risk,
         coverage=coverage,
         risk=_share(bad[accepted]) if accepted.any() else 0.0,
+        risk_by_shape=_mean_by(bad[accepted], shapes[accepted]),
         measured=1 - coverage,
         slowdown=_geometric_mean(outcome[np.isfinite(outcome)]),
     )
+
+
+def _mean_by(flags: npt.NDArray[np.bool_], groups: npt.NDArray[Any]) -> float:
+    if not len(flags):
+        return 0.0
+    _, group = np.unique(groups, return_inverse=True)
+    return float((np.bincount(group, flags) / np.bincount(group)).mean())
 
 
 def _share(flags: npt.NDArray[np.bool_]) -> float:

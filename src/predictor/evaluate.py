@@ -34,6 +34,8 @@ class Outcomes:
         Whether the rules leave acceptance open (kind known, inside the training range).
     pick : array of int
         Candidate of the model.
+    shape : array
+        Place of the shape in the split; equal for the problems of one shape.
     """
 
     best: Floats
@@ -42,6 +44,7 @@ class Outcomes:
     score: Floats
     sure: Flags
     pick: npt.NDArray[np.intp]
+    shape: Floats
 
     @property
     def bad(self) -> Flags:
@@ -57,6 +60,7 @@ class Outcomes:
             self.score[rows],
             self.sure[rows],
             self.pick[rows],
+            self.shape[rows],
         )
 
     @classmethod
@@ -75,7 +79,7 @@ class Outcomes:
 
     def delivered(self, accepted: Flags, risk: float) -> Delivered:
         """Score what is delivered when some picks are accepted."""
-        return delivered(self.best, self.picked, self.top3, accepted, risk)
+        return delivered(self.best, self.picked, self.top3, accepted, risk, self.shape)
 
 
 def evaluate(
@@ -120,5 +124,6 @@ def evaluate(
         assessed.good[:, 0],
         np.array([a.known and not a.outside for a in admissions], bool),
         assessed.order[:, 0],
+        data.position,
     )
     return outcomes, assessed.order

@@ -30,6 +30,14 @@ def test_no_problem_is_no_error() -> None:
 def test_unlisted_accepted_picks_are_bad() -> None:
     best = np.ones(4)
     picked = np.array([1.0, np.inf, np.inf, 1.0])
-    outcome = delivered(best, picked, best, np.array([True, True, False, False]), 0.05)
+    outcome = delivered(best, picked, best, np.array([True, True, False, False]), 0.05, best)
     assert (outcome.risk, outcome.coverage, outcome.measured) == (0.5, 0.5, 0.5)
     assert outcome.slowdown == 1.0
+
+
+def test_risk_by_shape_counts_each_shape_once() -> None:
+    best = np.ones(6)
+    picked = np.array([2.0, 2.0, 2.0, 2.0, 1.0, 1.0])
+    outcome = delivered(best, picked, best, best > 0, 0.05, np.array([1, 1, 1, 1, 2, 3]))
+    assert outcome.risk == pytest.approx(4 / 6)
+    assert outcome.risk_by_shape == pytest.approx(1 / 3)
