@@ -65,8 +65,10 @@ def learn_then_test(
 ) -> Threshold:
     """Lowest threshold of a grid that is shown to keep the risk.
 
-    Beyond the test, a threshold whose accepted records taken together miss the risk is not used
-    either; that can only make the choice stricter.
+    Beyond the test, the walk also stops where the share of bad picks among all accepted records,
+    in which shapes of many records weigh more, can't be told from the risk: its upper bound at
+    the same confidence (normal, with the spread between shapes) must not exceed it. That can only
+    make the choice stricter.
 
     Parameters
     ----------
@@ -107,9 +109,17 @@ def learn_then_test(
         drawn = bad[accepted[first]]
         failures = int(drawn.sum())
         record_risk = float(bad[accepted].mean())
-        if stats.binom.cdf(failures, len(drawn), risk) > delta or record_risk > risk:
+        most = record_risk + stats.norm.isf(delta) * _spread(bad[accepted], shapes[accepted])
+        if stats.binom.cdf(failures, len(drawn), risk) > delta or most > risk:
             break
         best = Threshold(
             risk, float(score), len(drawn), failures, len(accepted) / len(scores), record_risk
         )
     return best
+
+
+def _spread(bad: npt.NDArray[np.bool_], shapes: npt.NDArray[np.int64]) -> float:
+    """Standard error of the share of bad records when shapes are drawn, not records."""
+    _, shape = np.unique(shapes, return_inverse=True)
+    surplus = np.bincount(shape, bad - bad.mean())
+    return float(np.sqrt((surplus**2).sum()) / len(bad))
