@@ -119,7 +119,7 @@ def learn_then_test(
 
 
 def _spread(bad: npt.NDArray[np.bool_], shapes: npt.NDArray[np.int64]) -> float:
-    """Standard error of the share of bad records when shapes are drawn, not records."""
+    """Give the standard error of the share of bad records when shapes are drawn."""
     _, shape = np.unique(shapes, return_inverse=True)
     surplus = np.bincount(shape, bad - bad.mean())
     return float(np.sqrt((surplus**2).sum()) / len(bad))
