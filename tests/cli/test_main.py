@@ -125,6 +125,8 @@ def test_each_line_of_a_pipe_is_answered_as_it_comes_until_interrupted() -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A job in the background starts with interrupts ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stdin
         assert process.stdout
