@@ -123,10 +123,19 @@ def fit_configs(
     settings = settings or default_settings(len(table.position))
     chosen = [i for i in learnt if pairs[i] in seen]
     rows = raw_features(table.raw[chosen], table.direction, device)
+    if not _can_split(rows, settings.min_rows):
+        outputs = outputs[:0]  # LightGBM refuses such rows; how usual a config is remains
     winner = np.array([column[table.configs[i]] for i in chosen], np.intp)
     dtypes = np.array([list(counts).index(table.dtypes[i]) for i in chosen], np.intp)
     forest = _train(rows, winner, dtypes, list(counts.values()), outputs, settings)
     return ConfigModel(configs, counts, outputs, forest)
+
+
+def _can_split(rows: npt.NDArray[np.float32], least: int) -> bool:
+    """Whether some feature has a threshold with clearly more than `least` rows on either side."""
+    ordered = np.sort(rows, axis=0)
+    count = len(rows)
+    return count >= 4 * least and bool((ordered[2 * least - 1] < ordered[-2 * least]).any())
 
 
 def _train(
