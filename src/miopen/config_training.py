@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from foretune.errors import InputError
 from foretune.kernels.devices import DeviceFacts, device_facts
 from foretune.miopen.config_fit import LEAST_SEEN, fit_configs
@@ -46,7 +48,9 @@ class _Trained:
 def _fit_and_score(
     table: ConfigTable, device: DeviceFacts, nets: Path | None, settings: TreeSettings | None
 ) -> _Trained | None:
-    model = fit_configs(table, device, settings)
+    # Sums of several threads round differently, and their number follows the surroundings.
+    with threadpool_limits(1, user_api="blas"):
+        model = fit_configs(table, device, settings)
     if model is None:
         return None
     name = model_name(table.solver, table.direction)
