@@ -87,7 +87,10 @@ def main() -> None:
         for _ in range(20)
     ]
     print(f"{arch}: the same problem again {statistics.median(again):.2f} us")
-    print(f"{arch}: a new problem {statistics.median(new):.0f} us (with workspace; configs are found when looked at)")
+    print(
+        f"{arch}: a new problem {statistics.median(new):.0f} us "
+        "(with workspace; configs are found when looked at)"
+    )
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "network.txt")
         lines.write_text("".join(f"{format_driver_line(p)}\n" for p in network(64)))
