@@ -44,10 +44,8 @@ class Cell:
 
     Attributes
     ----------
-    records : int
-        Records of the narrowest kind of cell that has enough of them.
     allowed : array of bool, shape (candidates,)
-        Candidates listed there.
+        Candidates listed in the narrowest kind of cell that has enough records.
     winners : array of bool, shape (candidates,)
         Candidates that were the fastest of some record of the middle kind of cell (dimensions,
         layout, type, 1x1, unit stride, grouping).
@@ -55,7 +53,6 @@ class Cell:
         Whether that kind of cell has enough records.
     """
 
-    records: int
     allowed: npt.NDArray[np.bool_]
     winners: npt.NDArray[np.bool_]
     known: bool
@@ -119,8 +116,8 @@ class CandidateRules:
         for width in reversed(_CELL_WIDTHS):
             count, listed, _ = self.cells.get(key[:width], none)
             if count >= LEAST_RECORDS:
-                return Cell(count, self._to_flags(listed), winners, known)
-        return Cell(0, np.ones(len(self.candidates), bool), winners, known=False)
+                return Cell(self._to_flags(listed), winners, known)
+        return Cell(np.ones(len(self.candidates), bool), winners, known=False)
 
     def _to_flags(self, bits: int) -> npt.NDArray[np.bool_]:
         return np.array([bits >> i & 1 for i in range(len(self.candidates))], bool)
