@@ -18,8 +18,9 @@ from foretune.cli.gpu import find_gpu
 from foretune.cli.table import format_bytes, format_table, printable
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
-from foretune.miopen.driver import ProblemLine, parse_problem_line, read_log, read_problem_lines
+from foretune.miopen.driver import parse_problem_line
 from foretune.miopen.keys import format_find_key
+from foretune.miopen.log import HOW_TO_LOG, ProblemLine, read_log, read_problem_lines
 from foretune.miopen.predictor import DEFAULT_RISK
 from foretune.predictor.prediction import Prediction
 
@@ -195,11 +196,7 @@ def _lines(options: argparse.Namespace) -> Iterator[ProblemLine]:
     for issue in reader.issues:
         yield ProblemLine(issue.line, "", (), InputError(issue.reason, issue.where))
     if not found:
-        print(
-            "foretune: note: no line is of a convolution by MIOpenDriver; was the log written with "
-            "MIOPEN_ENABLE_LOGGING_CMD=1?",
-            file=sys.stderr,
-        )
+        print(f"foretune: note: {HOW_TO_LOG}", file=sys.stderr)
     if reader.other_operations:
         names = ", ".join(f"{n} {name}" for name, n in reader.other_operations.most_common())
         print(f"foretune: note: operations that are no convolution: {names}", file=sys.stderr)

@@ -1,28 +1,14 @@
-"""Command lines of MIOpenDriver as problems and back, one by one or out of files and logs."""
+"""Command lines of MIOpenDriver as problems and back."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import sys
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from io import BufferedReader
 from types import MappingProxyType
-from typing import IO, Any
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem import DTYPE_BYTES
-from foretune.miopen.archive import (
-    Issue,
-    IssueLog,
-    decompress_stream,
-    open_archive,
-    read_lines,
-)
 from foretune.miopen.keys import parse_find_key
 
 #: Data type of each convolution operation of the driver.
@@ -90,11 +76,10 @@ _LONG_NAMES = {short: name for short, name, _ in _FLAGS}
 _SHORT_NAMES = {name: short for short, name, _ in _FLAGS}
 _DEFAULTS = {name: default for _, name, default in _FLAGS}
 
-_DRIVER = re.compile(
+#: Finds the command in a line: its operation and the text after that.
+DRIVER_COMMAND = re.compile(
     r"""(?:^|[\s/\\"'])MIOpenDriver(?:\.exe)?["']?\s+([A-Za-z]\w*)(.*)""", re.DOTALL
 )
-# Colours and the like, and titles of the terminal.
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _WHERE = "driver line"
 
 
@@ -132,7 +117,7 @@ def parse_driver_line(text: str) -> list[ConvProblem]:
     >>> [problem.direction for problem in problems], problems[0].out_size
     (['F', 'B', 'W'], (54, 54))
     """
-    match = _DRIVER.search(text)
+    match = DRIVER_COMMAND.search(text)
     if not match:
         raise InputError("expected MIOpenDriver and an operation such as conv", _WHERE)
     operation, arguments = match.groups()
@@ -232,151 +217,6 @@ def parse_problem_line(text: str) -> list[ConvProblem]:
     if not text or " " in text:
         raise InputError(f"expected a find-db key or a MIOpenDriver line, got {text!r}")
     return [parse_find_key(text)]
-
-
-@dataclass(frozen=True)
-class ProblemLine:
-    """One line of a file of problems, with its problems or what was wrong.
-
-    Parameters
-    ----------
-    number : int
-        Line number, from 1; 0 if the error is about the whole file.
-    text : str
-        The line.
-    problems : tuple of ConvProblem
-        Empty if there is an error.
-    error : InputError, optional
-        Why there are none.
-    """
-
-    number: int
-    text: str
-    problems: tuple[ConvProblem, ...] = ()
-    error: InputError | None = None
-
-
-def read_problem_lines(path: str | os.PathLike[str]) -> Iterator[ProblemLine]:
-    r"""Read a file in which every line is a find-db key or a driver line.
-
-    Blank lines and lines that start with "#" are skipped. A line that is something else is given
-    with its error, in its place.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or compressed; "-" for standard input.
-
-    Yields
-    ------
-    ProblemLine
-        In the file's order.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is empty.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "a.txt")
-    ...     _ = path.write_text("# two\nMIOpenDriver conv -F 1\nMIOpenDriver conv -Q 1")
-    ...     [(line.number, len(line.problems)) for line in read_problem_lines(path)]
-    [(2, 1), (3, 0)]
-    """
-    log = IssueLog(_name(path))
-    shown = 0
-    for number, text in read_lines(_open(path), log):
-        for issue in log.issues[shown:]:
-            yield _issue_line(issue)
-        shown = len(log.issues)
-        for part in map(str.strip, text.split("\r")):
-            if part and not part.startswith("#"):
-                yield _parse_line(number, part)
-    for issue in log.issues[shown:]:
-        yield _issue_line(issue)
-
-
-@dataclass
-class LogReader:
-    r"""The convolutions in a program's log, read as they are asked for.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    lines : int
-        Lines read so far.
-    other_operations : Counter of str
-        MIOpenDriver lines of other operations (bnorm, pool, ...), which are skipped.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "a.log")
-    ...     _ = path.write_text("hello\n./bin/MIOpenDriver conv -F 2\nMIOpenDriver pool -n 1\n")
-    ...     reader = read_log(path)
-    ...     [line.number for line in reader], dict(reader.other_operations)
-    ([2], {'pool': 1})
-    """
-
-    path: str
-    lines: int = 0
-    other_operations: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self._log = IssueLog(_name(self.path))
-        self._records = self._read(_open(self.path))
-
-    @property
-    def issues(self) -> list[Issue]:
-        """What could not be used of the file as a whole, so far."""
-        return self._log.issues
-
-    def __iter__(self) -> Iterator[ProblemLine]:
-        return self._records
-
-    def _read(self, file: IO[bytes]) -> Iterator[ProblemLine]:
-        for number, text in read_lines(file, self._log, errors="replace"):
-            self.lines = number
-            if "MIOpenDriver" in text:
-                # Progress bars go back to the line's beginning and write over it.
-                for part in text.split("\r"):
-                    yield from self._read_part(number, _ANSI.sub("", part).strip())
-
-    def _read_part(self, number: int, text: str) -> Iterator[ProblemLine]:
-        match = _DRIVER.search(text)
-        if match and match[1].startswith("conv"):
-            yield _parse_line(number, text)
-        elif match:
-            self.other_operations[match[1]] += 1
-
-
-def read_log(path: str | os.PathLike[str]) -> LogReader:
-    """Read the convolutions that a program's log names (``MIOPEN_ENABLE_LOGGING_CMD=1``).
-
-    Lines without MIOpenDriver are skipped; so are other operations, which are counted. A
-    convolution that can't be read is given with its error, in its place.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or compressed; "-" for standard input.
-
-    Returns
-    -------
-    LogReader
-        Iterate over it once for a `ProblemLine` for each convolution.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is empty.
-    """
-    return LogReader(os.fspath(path))
 
 
 class _Flags:
@@ -559,30 +399,3 @@ def _cast_type(flags: _Flags, name: str) -> str:
     if text.upper() not in DTYPE_BYTES:
         raise flags.wrong(name, "a data type such as fp8, or -1 for none")
     return text.upper()
-
-
-def _parse_line(number: int, text: str) -> ProblemLine:
-    try:
-        return ProblemLine(number, text, tuple(parse_problem_line(text)))
-    except InputError as error:
-        return ProblemLine(number, text, (), error)
-
-
-def _issue_line(issue: Issue) -> ProblemLine:
-    return ProblemLine(issue.line, "", (), InputError(issue.reason, issue.where))
-
-
-def _name(path: str | os.PathLike[str]) -> str:
-    return "standard input" if os.fspath(path) == "-" else os.fspath(path)
-
-
-def _open(path: str | os.PathLike[str]) -> IO[bytes]:
-    if os.fspath(path) != "-":
-        return open_archive(path)
-    if sys.stdin is None:
-        raise InputError("it is closed", _name(path))
-    stream: Any = sys.stdin.buffer
-    if not isinstance(stream, BufferedReader):
-        # What stands for it in a notebook or a test need not be able to look ahead.
-        stream = BufferedReader(stream)
-    return decompress_stream(stream)
