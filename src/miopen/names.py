@@ -30,7 +30,7 @@ _BASE = (
     "(?:_(?P<few>[0-9]{1,2})|(?P<many>[1-9a-f][0-9a-f]{1,2}))"
 )
 _FILE = re.compile(
-    rf"{_BASE}(?:\.(?P<backend>HIP|OpenCL)(?:\.(?P<version>[0-9]+_[0-9]+_[0-9]+_[0-9a-f]*))?"
+    rf"{_BASE}(?:\.(?P<backend>HIP|OpenCL)(?:\.(?P<version>[0-9]+_[0-9]+_[0-9]+_[0-9A-Za-z-]*))?"
     r"|_1\.[0-9]+\.[0-9]+)?"
     r"\.(?P<kind>fdb\.txt|ufdb\.txt|db\.txt|udb\.txt|db|udb)"
 )
@@ -101,10 +101,9 @@ def database_base_name(arch: str, compute_units: int) -> str:
     _check_units(compute_units)
     name = parse_arch(arch)
     features = arch.strip().split(":")[1:]
+    # Only these two archs can switch it, for MIOpen; all MI200 and MI300 report "sramecc+".
     if name in ("gfx906", "gfx908"):
         name += "_nosramecc" if "sramecc-" in features else ""
-    else:
-        name += "_sramecc" if "sramecc+" in features else ""
     name += "_xnack" if "xnack+" in features else ""
     return f"{name}_{compute_units}" if compute_units <= 64 else f"{name}{compute_units:x}"
 
