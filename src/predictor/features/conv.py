@@ -9,6 +9,7 @@ alignment, bytes, arithmetic intensity, a roofline time.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from math import ceil, log2
 from typing import Any
@@ -38,8 +39,15 @@ _Numbers = tuple[int, ...]
 _FLAT: tuple[_Numbers, _Numbers, _Numbers] = ((0,), (1,), (0,))
 _DEEP: tuple[_Numbers, _Numbers, _Numbers] = ((1,), (), ())
 
-_GEMM_TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
-_TILE_SIZES = (16, 32, 64, 128, 256)
+# Names are put together once: that takes as long as the arithmetic.
+_GEMM_TILES = tuple(
+    (rows, cols, f"waves_{rows}x{cols}", f"wave_fill_{rows}x{cols}")
+    for rows, cols in ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
+)
+_TILE_SIZES = tuple((size, f"tile_m_{size}", f"tile_n_{size}") for size in (16, 32, 64, 128, 256))
+_WINOGRAD_SIZES = tuple(
+    (size, f"winograd_fill_{size}", f"winograd_waves_{size}") for size in (2, 3)
+)
 
 
 class Scalars:
@@ -54,7 +62,7 @@ class Scalars:
     def alignment(value: float) -> float:
         """Largest power of two, at most 128, that divides the value."""
         whole = int(value)
-        return min(whole & -whole, 128) or 128
+        return (whole & -whole & 127) or 128
 
 
 class Columns:
@@ -133,6 +141,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
         in_d, in_h, in_w, out_d, out_h, out_w, fil_d, fil_h, fil_w,
         pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w,
     ) = raw  # fmt: skip
+    log, ceil, alignment = m.log2, m.ceil, m.alignment
     cg, kg = c / g, k / g
     in_px, out_px, taps = in_d * in_h * in_w, out_d * out_h * out_w, fil_d * fil_h * fil_w
     step = stride_d * stride_h * stride_w
@@ -148,7 +157,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
     else:
         gm, gn, gk = kg, cg * taps, n * out_px
     f["gemm_m"], f["gemm_n"], f["gemm_k"] = gm, gn, gk
-    lm, ln, lk = m.log2(gm), m.log2(gn), m.log2(gk)
+    lm, ln, lk = log(gm), log(gn), log(gk)
     f["gemm_mn"], f["gemm_mk"], f["gemm_nk"] = lm - ln, lm - lk, ln - lk
     f["gemm_mn_area"] = lm + ln
 
@@ -156,7 +165,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
     flops = 2.0 * n * k * out_px * cg * taps
     traffic = x_bytes + w_bytes + y_bytes
     f["x_bytes"], f["w_bytes"], f["y_bytes"] = x_bytes, w_bytes, y_bytes
-    l_flops, l_traffic = m.log2(flops), m.log2(traffic)
+    l_flops, l_traffic = log(flops), log(traffic)
     f["log_flops"], f["log_traffic"] = l_flops, l_traffic
     f["intensity"] = l_flops - l_traffic
     im2col = cg * g * taps * out_px * b
@@ -166,40 +175,45 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
     f["x_per_y"] = x_bytes / y_bytes
     seconds_math = flops / _peak(device, b, m)
     seconds_memory = traffic / (device.bandwidth_gbs * 1e9)
-    f["roofline"] = m.log2(m.maximum(m.maximum(seconds_math, seconds_memory), 1e-9))
-    f["math_per_memory"] = m.log2(seconds_math / seconds_memory)
+    f["roofline"] = log(m.maximum(m.maximum(seconds_math, seconds_memory), 1e-9))
+    f["math_per_memory"] = log(seconds_math / seconds_memory)
     f["flops_per_unit"] = l_flops - log2(device.compute_units)
 
-    for name, value in (
-        ("c", c), ("k", k), ("cg", cg), ("kg", kg), ("n", n), ("out_px", out_px),
-        ("in_px", in_px), ("gemm_n", gn), ("gemm_k", gk), ("in_w", in_w), ("out_w", out_w),
-        ("in_h", in_h), ("out_h", out_h),
-    ):  # fmt: skip
-        f[f"align_{name}"] = m.alignment(value)
+    f["align_c"], f["align_k"] = alignment(c), alignment(k)
+    f["align_cg"], f["align_kg"], f["align_n"] = alignment(cg), alignment(kg), alignment(n)
+    f["align_out_px"], f["align_in_px"] = alignment(out_px), alignment(in_px)
+    f["align_gemm_n"], f["align_gemm_k"] = alignment(gn), alignment(gk)
+    f["align_in_w"], f["align_out_w"] = alignment(in_w), alignment(out_w)
+    f["align_in_h"], f["align_out_h"] = alignment(in_h), alignment(out_h)
 
-    for size in _TILE_SIZES:
-        f[f"tile_m_{size}"] = gm / (m.ceil(gm / size) * size)
-        f[f"tile_n_{size}"] = gn / (m.ceil(gn / size) * size)
-    f["tile_k_16"] = gk / (m.ceil(gk / 16) * 16)
-    f["tile_k_64"] = gk / (m.ceil(gk / 64) * 64)
+    for size, of_m, of_n in _TILE_SIZES:
+        f[of_m] = gm / (ceil(gm / size) * size)
+        f[of_n] = gn / (ceil(gn / size) * size)
+    f["tile_k_16"] = gk / (ceil(gk / 16) * 16)
+    f["tile_k_64"] = gk / (ceil(gk / 64) * 64)
     units = float(device.compute_units)
-    for rows, cols in _GEMM_TILES:
-        waves = m.ceil(gm / rows) * m.ceil(gn / cols) * g / units
-        f[f"waves_{rows}x{cols}"] = waves
-        f[f"wave_fill_{rows}x{cols}"] = waves / m.ceil(waves)
-    f["depth_per_wave"] = lk - m.log2(m.ceil(gm / 128) * m.ceil(gn / 128) * g / units)
+    for rows, cols, name, fill_name in _GEMM_TILES:
+        waves = ceil(gm / rows) * ceil(gn / cols) * g / units
+        f[name] = waves
+        f[fill_name] = waves / ceil(waves)
+    f["depth_per_wave"] = lk - log(ceil(gm / 128) * ceil(gn / 128) * g / units)
     # GEMM solvers in NCHW run once for each image and group.
     f["image_waves"] = (
-        m.ceil(gm / 64) * m.ceil((in_px if direction == "B" else out_px) / 64) / units
+        ceil(gm / 64) * ceil((in_px if direction == "B" else out_px) / 64) / units
     )
 
     # Winograd tiles cover the plane that is written: y, for B x, for W the filter.
-    plane = {"F": (out_h, out_w), "B": (in_h, in_w), "W": (fil_h, fil_w)}[direction]
-    for size in (2, 3):
-        tiles = m.ceil(plane[0] / size) * m.ceil(plane[1] / size)
-        f[f"winograd_fill_{size}"] = plane[0] * plane[1] / (tiles * size * size)
-        f[f"winograd_waves_{size}"] = n * g * tiles * m.ceil(gm / 32) / (32 * units)
-    f["winograd_filter_fill"] = fil_h * fil_w / (m.ceil(fil_h / 3) * m.ceil(fil_w / 3) * 9)
+    if direction == "F":
+        plane = out_h, out_w
+    elif direction == "B":
+        plane = in_h, in_w
+    else:
+        plane = fil_h, fil_w
+    for size, fill_name, name in _WINOGRAD_SIZES:
+        tiles = ceil(plane[0] / size) * ceil(plane[1] / size)
+        f[fill_name] = plane[0] * plane[1] / (tiles * size * size)
+        f[name] = n * g * tiles * ceil(gm / 32) / (32 * units)
+    f["winograd_filter_fill"] = fil_h * fil_w / (ceil(fil_h / 3) * ceil(fil_w / 3) * 9)
 
     f["is_1x1"] = (taps == 1) * 1.0
     f["is_3x3"] = ((fil_h == 3) & (fil_w == 3)) * 1.0
@@ -209,7 +223,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
     f["depthwise"] = ((g == c) & (g > 1)) * 1.0
     f["same_size"] = (in_px == out_px) * 1.0
     f["square_filter"] = (fil_h == fil_w) * 1.0
-    f["log_w_bytes"], f["log_x_bytes"] = m.log2(w_bytes), m.log2(x_bytes)
+    f["log_w_bytes"], f["log_x_bytes"] = log(w_bytes), log(x_bytes)
     f["c_per_k"] = cg / kg
     f["px_per_channel"] = out_px / k
     f["left_over_h"] = (in_h + 2 * pad_h - dil_h * (fil_h - 1) - 1) % stride_h
@@ -245,10 +259,10 @@ def features_of_raw(
     raw: list[float], direction: str, device: DeviceFacts
 ) -> npt.NDArray[np.float32]:
     """Features of one problem from its raw numbers, shape (features,)."""
-    values = list(_features(raw, direction, device, Scalars).values())
-    # Sizes that no device holds come out as infinite, which is outside whatever was learnt.
-    with np.errstate(over="ignore"):
-        return np.array(values, dtype=np.float32)
+    values = _features(raw, direction, device, Scalars).values()
+    # Sizes that no device holds come out as infinite, which is outside whatever was learnt. An
+    # `array` takes numbers in half of the time that numpy does, and says nothing of those.
+    return np.frombuffer(array("f", values), np.float32)
 
 
 def feature_matrix(
