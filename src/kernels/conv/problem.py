@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 from foretune.errors import InputError
 from foretune.kernels.problem import DTYPE_BYTES
@@ -72,6 +73,8 @@ class ConvProblem:
     >>> problem.out_size
     (112, 112)
     """
+
+    operation: ClassVar[str] = "conv"
 
     direction: str
     batch: int

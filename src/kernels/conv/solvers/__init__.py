@@ -1,0 +1,1 @@
+"""Convolution solvers: one file each, beside its kernel source."""

@@ -1,0 +1,259 @@
+"""OpenCL: processors through a CPU run-time from PyPI, and any GPU that has a driver for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import InputError
+from foretune.kernels.runtime.device import (
+    Buffer,
+    CompileError,
+    Device,
+    DeviceError,
+    Kernel,
+    LaunchArgument,
+    OutOfDeviceMemoryError,
+)
+from foretune.kernels.runtime.properties import DeviceProperties
+
+_HOW_TO_GET = "pip install 'foretune[cpu]'"
+#: Libraries of Intel's run-time that it expects to be loaded before it.
+_INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
+
+
+def why_absent() -> str | None:
+    """Say in one line why no OpenCL device can be used, and how to get one; None if one can."""
+    if find_spec("pyopencl") is None:
+        return f"pyopencl is not installed; {_HOW_TO_GET}"
+    if not _devices():
+        return f"no OpenCL platform has a device; {_HOW_TO_GET}"
+    return None
+
+
+def open_device(index: int = 0, *, processor: bool = False) -> OpenCLDevice:
+    """Open the device of this index; with ``processor`` among processors alone."""
+    devices = [device for device in _devices() if not processor or _is_processor(device)]
+    if index >= len(devices):
+        kind = "processors" if processor else "OpenCL devices"
+        raise InputError(f"there are {len(devices)} {kind}, asked for number {index}", "device")
+    return OpenCLDevice(devices[index])
+
+
+def count() -> int:
+    """OpenCL devices that are here."""
+    return len(_devices()) if find_spec("pyopencl") else 0
+
+
+@lru_cache(maxsize=1)
+def _devices() -> tuple[Any, ...]:
+    """All devices: GPUs first, then the processor once for each run-time, Intel's first."""
+    _find_intel_runtime()
+    import pyopencl as cl
+
+    try:
+        platforms = cl.get_platforms()
+    except cl.LogicError:  # the loader knows no platform
+        return ()
+    devices = []
+    for platform in platforms:
+        try:
+            devices += platform.get_devices()
+        except cl.RuntimeError:  # a platform without devices
+            continue
+    return tuple(sorted(devices, key=lambda d: (_is_processor(d), "Intel" not in d.platform.name)))
+
+
+def _is_processor(device: Any) -> bool:
+    import pyopencl as cl
+
+    return bool(device.type & cl.device_type.CPU)
+
+
+def _find_intel_runtime() -> None:
+    """Make the wheels of Intel's run-time usable; they name a path of their build machine.
+
+    The environment is left alone if the user chose vendors.
+    """
+    library = Path(sys.prefix, "lib", "libintelocl.so")
+    if not library.exists() or "OCL_ICD_VENDORS" in os.environ:
+        return
+    for name in _INTEL_NEEDS:
+        needed = library.with_name(name)
+        if needed.exists():
+            ctypes.CDLL(str(needed), mode=ctypes.RTLD_GLOBAL)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "intel.icd").write_text(f"{library}\n")
+        for vendor in Path("/etc/OpenCL/vendors").glob("*.icd"):
+            Path(folder, vendor.name).write_bytes(vendor.read_bytes())
+        os.environ["OCL_ICD_VENDORS"] = folder
+        try:
+            import pyopencl as cl
+
+            cl.get_platforms()
+        except (ImportError, cl.LogicError):
+            pass
+        finally:
+            del os.environ["OCL_ICD_VENDORS"]
+
+
+class OpenCLBuffer(Buffer):
+    """Memory of an OpenCL context."""
+
+    def __init__(self, memory: Any, nbytes: int, whole: Any = None, offset: int = 0) -> None:
+        self.memory = memory
+        self.nbytes = nbytes
+        self._whole = memory if whole is None else whole
+        self._offset = offset
+
+    def part(self, offset: int, nbytes: int) -> OpenCLBuffer:
+        """View a part as a sub-buffer, of the whole since parts have none."""
+        if offset == 0 and nbytes == self.nbytes:
+            return self
+        place = self._offset + offset
+        memory = self._whole.get_sub_region(place, max(1, nbytes))
+        return OpenCLBuffer(memory, nbytes, self._whole, place)
+
+    def free(self) -> None:
+        """Drop the memory; OpenCL gives it back once no part is used."""
+        self.memory = self._whole = None
+
+
+class OpenCLKernel(Kernel):
+    """A kernel of a built program."""
+
+    def __init__(self, queue: Any, kernel: Any) -> None:
+        self._queue = queue
+        self._kernel = kernel
+
+    def launch(
+        self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
+    ) -> None:
+        """Enqueue it."""
+        import pyopencl as cl
+
+        for place, argument in enumerate(arguments):
+            value = argument.memory if isinstance(argument, OpenCLBuffer) else argument
+            self._kernel.set_arg(place, value)
+        size = (grid[0] * threads, grid[1], grid[2])
+        cl.enqueue_nd_range_kernel(self._queue, self._kernel, size, (threads, 1, 1))
+
+
+class OpenCLDevice(Device):
+    """A device of an OpenCL platform."""
+
+    def __init__(self, device: Any) -> None:
+        import pyopencl as cl
+
+        self._cl = cl
+        self._device = device
+        self._context = cl.Context([device])
+        self._is_processor = _is_processor(device)
+        self._queue = cl.CommandQueue(
+            self._context, properties=cl.command_queue_properties.PROFILING_ENABLE
+        )
+        self.properties = DeviceProperties(
+            backend="opencl",
+            name=device.name.strip(),
+            arch="cpu" if self._is_processor else device.name.strip(),
+            compute_units=device.max_compute_units,
+            wave_size=1 if self._is_processor else 32,
+            local_memory=device.local_mem_size,
+            max_threads=min(device.max_work_group_size, device.max_work_item_sizes[0]),
+            clock_mhz=device.max_clock_frequency,
+            l2_bytes=device.global_mem_cache_size,
+            memory_bytes=device.global_mem_size,
+            driver=f"{device.platform.name.strip()} {device.driver_version}",
+            compiler=f"{device.platform.name.strip()} {device.driver_version}",
+        )
+
+    def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
+        """Build a program and take its binary."""
+        options = [f"-D{name}={value}" for name, value in macros]
+        program = self._cl.Program(self._context, source)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program.build(options, [self._device], cache_dir=False)  # type: ignore[arg-type]
+        except self._cl.RuntimeError as error:
+            raise CompileError(str(error)) from None
+        binaries: Any = program.get_info(self._cl.program_info.BINARIES)
+        return bytes(binaries[0])
+
+    def load(self, binary: bytes, name: str) -> OpenCLKernel:
+        """Load a kernel from a stored binary."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = self._cl.Program(self._context, [self._device], [binary]).build()
+        return OpenCLKernel(self._queue, self._cl.Kernel(program, name))
+
+    def alloc(self, nbytes: int) -> OpenCLBuffer:
+        """Take memory."""
+        if nbytes > self._device.max_mem_alloc_size:
+            raise OutOfDeviceMemoryError(
+                f"{nbytes} bytes asked for, the device gives {self._device.max_mem_alloc_size}"
+            )
+        try:
+            memory = self._cl.Buffer(
+                self._context, self._cl.mem_flags.READ_WRITE, size=max(1, nbytes)
+            )
+        except self._cl.MemoryError as error:
+            raise OutOfDeviceMemoryError(str(error)) from None
+        return OpenCLBuffer(memory, nbytes)
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any]) -> None:
+        """Copy to the device."""
+        if data.nbytes:
+            self._cl.enqueue_copy(self._queue, _memory(buffer), data, is_blocking=True)
+
+    def read(self, buffer: Buffer, out: npt.NDArray[Any]) -> None:
+        """Copy from the device."""
+        if out.nbytes:
+            self._cl.enqueue_copy(self._queue, out, _memory(buffer), is_blocking=True)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Enqueue a fill."""
+        if buffer.nbytes:
+            pattern = np.full(1, byte, np.uint8)
+            self._cl.enqueue_fill_buffer(self._queue, _memory(buffer), pattern, 0, buffer.nbytes)
+
+    def synchronize(self) -> None:
+        """Finish the queue."""
+        try:
+            self._queue.finish()
+        except self._cl.Error as error:
+            raise DeviceError(str(error)) from None
+
+    def time_ms(self, work: Callable[[], None]) -> float:
+        """Time by markers around the launches; by this process's clock on processors.
+
+        Markers of processors end when they are seen, not when the work before them does.
+        """
+        self.synchronize()
+        if self._is_processor:
+            start = time.perf_counter()
+            work()
+            self.synchronize()
+            return 1e3 * (time.perf_counter() - start)
+        before = self._cl.enqueue_marker(self._queue)
+        work()
+        after = self._cl.enqueue_marker(self._queue)
+        self.synchronize()
+        return float(after.profile.end - before.profile.end) * 1e-6
+
+
+def _memory(buffer: Buffer) -> Any:
+    assert isinstance(buffer, OpenCLBuffer), "memory of another backend"
+    return buffer.memory

@@ -1,0 +1,53 @@
+"""What is known of a device that kernels run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """Facts of a device that decide what is applicable, and that learning uses.
+
+    Parameters
+    ----------
+    backend : {'hip', 'cuda', 'opencl'}
+    name : str
+        As its driver calls it, such as "NVIDIA H200".
+    arch : str
+        "gfx90a", "sm_90", or "cpu" for OpenCL on a processor.
+    compute_units : int
+        Compute units, multiprocessors, or processor cores.
+    wave_size : int
+        Threads that run in lock step: 64 on AMD's CDNA, 32 on NVIDIA, 1 on a processor.
+    local_memory : int
+        Bytes of LDS or shared memory that one block may use.
+    max_threads : int
+        Threads of a block at most.
+    clock_mhz : int
+        Peak clock; 0 where the driver doesn't say.
+    bandwidth_gbs : float
+        Peak memory bandwidth in GB/s; 0 where the driver doesn't say.
+    l2_bytes : int
+        Last cache that all compute units share; 0 where the driver doesn't say.
+    memory_bytes : int
+        Device memory.
+    driver : str
+        Version of the driver or run-time.
+    compiler : str
+        Name and version of what compiles; binaries are kept apart by it.
+    """
+
+    backend: str
+    name: str
+    arch: str
+    compute_units: int
+    wave_size: int
+    local_memory: int
+    max_threads: int
+    clock_mhz: int = 0
+    bandwidth_gbs: float = 0.0
+    l2_bytes: int = 0
+    memory_bytes: int = 0
+    driver: str = ""
+    compiler: str = ""
