@@ -22,6 +22,8 @@ from foretune.errors import InputError
 #: Verb -> what it does, in the order of `foretune --help`.
 VERBS = {
     "predict": "tell which solver and config win for convolutions, without a GPU and a search",
+    "warm": "write predictions into MIOpen's user databases: a program then starts unsearched",
+    "unwarm": "take out of the user databases what warm wrote",
     "db": "show what a find-db or a perf-db holds, and what looks wrong in it",
     "dataset": "make one tidy Parquet table of a folder of databases",
     "train": "train the models of an arch from a folder of databases",

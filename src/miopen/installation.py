@@ -12,12 +12,12 @@ import re
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from foretune.errors import InputError
-from foretune.miopen.user_db import Release, parse_release
+from foretune.miopen.user_db import KNOWN_RELEASES, Release, parse_release, tweaks_in
 
 _PATTERN = "libMIOpen.so*"
 # A commit, or a count and a commit; both as the build's git describes them.
@@ -127,7 +127,7 @@ def read_release(library: Path) -> Release | None:
     except (OSError, KeyError):
         pass
     try:
-        found = {_parse(parts) for parts in _texts(library)}
+        found = {_parse(parts) for parts in _texts(library)} - {None}
     except (OSError, ValueError, struct.error):  # it is gone, empty or no such library
         return None
     return found.pop() if len(found) == 1 else None
@@ -182,3 +182,63 @@ def _library_folders(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(root, "lib")
     yield Path("/opt/rocm/lib")
     yield from sorted(Path("/opt").glob("rocm-*/lib"), reverse=True)
+
+
+def choose_release(
+    text: str | None, installation: Installation | None, folder: str | os.PathLike[str]
+) -> Release:
+    """Release that databases are to be written for, with its tweak.
+
+    Parameters
+    ----------
+    text : str or None
+        As `parse_release` reads it; None for that of the installation.
+    installation : Installation or None
+        Says the tweak, if it is of the same version.
+    folder : path-like
+        Names of user databases in it say the tweak too.
+
+    Raises
+    ------
+    InputError
+        If the release or its tweak isn't known; it says what is known and how to tell it.
+
+    Examples
+    --------
+    >>> str(choose_release("3.4.0.1a2b3c4d5", None, "no such folder"))
+    '3.4.0.1a2b3c4d5'
+    """
+    installed = installation.release if installation else None
+    if text is None:
+        if installed is None:
+            what = (
+                f"{installation.library} doesn't say which release it is, or is older"
+                if installation
+                else "there is no MIOpen on this machine"
+            )
+            raise InputError(
+                f"{what}; name the release of the program's MIOpen by --miopen, such as "
+                f"--miopen 3.3.0.a85ca8a54; known are {KNOWN_RELEASES}"
+            )
+        return installed
+    release = parse_release(text)
+    if release.tweak is not None:
+        return release
+    if installed and installed.version == release.version and installed.tweak is not None:
+        tweaks: tuple[str, ...] = (installed.tweak,)
+    else:
+        tweaks = tweaks_in(folder, release)
+    if len(tweaks) == 1:
+        return replace(release, tweak=tweaks[0])
+    found = (
+        f"there are user databases of {', '.join(f'{release}.{tweak}' for tweak in tweaks)}"
+        if tweaks
+        else "neither an installed MIOpen nor a user database says it"
+    )
+    raise InputError(
+        f"the tweak of MIOpen {release}, which is part of the file names, isn't known: {found}. "
+        f"Name it, as in --miopen {release}.a85ca8a54; it ends the name of the folder in "
+        f"~/.cache/miopen that a program with that MIOpen makes. For a build without one: "
+        f"--miopen {release}.",
+        "MIOpen version",
+    )

@@ -62,6 +62,11 @@ class Release:
     mlir: bool = False
 
     @property
+    def version(self) -> tuple[int, int, int]:
+        """The three numbers."""
+        return self.major, self.minor, self.patch
+
+    @property
     def suffix(self) -> str:
         """Part of the file names; asking needs the tweak."""
         assert self.tweak is not None
