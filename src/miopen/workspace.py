@@ -224,9 +224,9 @@ def _winograd_multipass(
 ) -> int:
     """Transform x, y and filter: X * (T*C + T*K + C*K) * b for T tiles of X points."""
     # The 7-tap kernels compute a stride-2 filter whatever is asked.
-    strides = (2, 2) if 7 in (filter_h, filter_w) else problem.stride
+    strides = (2, 2) if 7 in (filter_h, filter_w) else problem.stride[-2:]
     points = ((tile_h - 1) * strides[0] + filter_h) * ((tile_w - 1) * strides[1] + filter_w)
-    out_h, out_w = problem.out_size
+    out_h, out_w = problem.out_size[-2:]
     tiles = problem.batch * -(-out_h // tile_h) * -(-out_w // tile_w)
     c, k = problem.in_channels, problem.out_channels
     return points * (tiles * (c + k) + c * k) * DTYPE_BYTES[problem.dtype]
