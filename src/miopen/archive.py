@@ -7,7 +7,6 @@ import codecs
 import gzip
 import lzma
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -98,7 +97,8 @@ def open_archive(path: str | os.PathLike[str]) -> IO[bytes]:
 
     Examples
     --------
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "a.txt.xz")
     ...     _ = path.write_bytes(lzma.compress(b"hello"))
     ...     with open_archive(path) as file:
@@ -255,18 +255,22 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Examples
     --------
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     with replace_file(Path(folder, "a.txt")) as temporary:
     ...         _ = temporary.write_text("hello")
     ...     Path(folder, "a.txt").read_text()
     'hello'
     """
+    # Its imports take as long as reading a file of problems.
+    from tempfile import mkstemp
+
     path = Path(path)
     if path.is_dir():
         raise InputError("this is a directory, expected a file", str(path))
     try:
         # The same folder, because a rename across file systems is not atomic.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", str(path)) from None
     os.close(handle)
@@ -284,7 +288,8 @@ def open_for_writing(path: Path, suffix: str) -> IO[bytes]:
 
     Examples
     --------
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     with open_for_writing(Path(folder, "a"), ".gz") as file:
     ...         _ = file.write(b"hello")
     ...     Path(folder, "a").read_bytes()[:2]
@@ -308,7 +313,8 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
 
     Examples
     --------
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     write_lines(Path(folder, "a.txt.bz2"), ["one", "two"])
     2
     """

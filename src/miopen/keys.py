@@ -6,12 +6,12 @@ swap happens in this module and nowhere else.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem, conv_out_size
 from foretune.kernels.problem import DTYPE_BYTES
+from foretune.miopen.patterns import compiled
 
 # 19 digits, because int() itself refuses thousands of them.
 _N = "([0-9]{1,19})"
@@ -24,16 +24,12 @@ _TAIL = (
     rf"{_LAYOUT}(?:-{_LAYOUT}-{_LAYOUT})?-([A-Z0-9]+)-([FBW])"
     rf"((?:_g[0-9]{{1,19}})?(?:_ci(?:{_TYPE}))?(?:_cw(?:{_TYPE}))?(?:_co(?:{_TYPE}))?)"
 )
-_FIND_2D = re.compile(
-    "-".join([_N, _N, _N, _XX, _N, _N, _N, _N, _XX, _XX, _XX, _N, _TAIL]), re.ASCII
-)
-_FIND_3D = re.compile("-".join([_N] * 4 + [_XXX] + [_N] * 5 + [_XXX] * 3 + [_N, _TAIL]), re.ASCII)
-_PERF = re.compile("x".join([_N] * 21 + [_LAYOUT, "([A-Z0-9]+)", "([FBW])"]), re.ASCII)
-_OPTIONS = re.compile(
-    rf"(?:_g([0-9]{{1,19}}))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?", re.ASCII
-)
-_THREE_TYPES = re.compile(f"({_TYPE})({_TYPE})({_TYPE})")
-_DIGITS = re.compile("[0-9]{1,19}")
+_FIND_2D = "-".join([_N, _N, _N, _XX, _N, _N, _N, _N, _XX, _XX, _XX, _N, _TAIL])
+_FIND_3D = "-".join([_N] * 4 + [_XXX] + [_N] * 5 + [_XXX] * 3 + [_N, _TAIL])
+_PERF = "x".join([_N] * 21 + [_LAYOUT, "([A-Z0-9]+)", "([FBW])"])
+_OPTIONS = rf"(?:_g([0-9]{{1,19}}))?(?:_ci({_TYPE}))?(?:_cw({_TYPE}))?(?:_co({_TYPE}))?"
+_THREE_TYPES = f"({_TYPE})({_TYPE})({_TYPE})"
+_DIGITS = "[0-9]{1,19}"
 
 _FIND_FIELDS_2D = ("C", "H", "W", "YxX", "K", "OH", "OW", "N", "pads", "strides", "dilations")
 _FIND_FIELDS_3D = (
@@ -76,10 +72,10 @@ def parse_find_key(text: str) -> ConvProblem:
     """
     key_in: tuple[int, ...]
     key_out: tuple[int, ...]
-    if match := _FIND_2D.fullmatch(text):
+    if match := compiled(_FIND_2D).fullmatch(text):
         c, h, w, fil, k, oh, ow, n, pad, step, dil, bias, *tail = match.groups()
         key_in, key_out = (int(h), int(w)), (int(oh), int(ow))
-    elif match := _FIND_3D.fullmatch(text):
+    elif match := compiled(_FIND_3D).fullmatch(text):
         c, d, h, w, fil, k, od, oh, ow, n, pad, step, dil, bias, *tail = match.groups()
         key_in, key_out = (int(d), int(h), int(w)), (int(od), int(oh), int(ow))
     else:
@@ -197,7 +193,7 @@ def parse_perf_key(text: str) -> ConvProblem:
     >>> format_perf_key(problem) == key
     True
     """
-    match = _PERF.fullmatch(text)
+    match = compiled(_PERF).fullmatch(text)
     if not match:
         raise _perf_key_error(text)
     *numbers, layout, types, direction = match.groups()
@@ -278,7 +274,7 @@ def perf_key_values(text: str) -> tuple[int | str, ...]:
     >>> perf_key_values("2x64x28x28x1x1x1x1x3x32x0x0x0x1x1x0x1x1x0x0x1xNCHWxFP16xB")[-4:]
     (1, 'NCHW', 'FP16', 'B')
     """
-    match = _PERF.fullmatch(text)
+    match = compiled(_PERF).fullmatch(text)
     if not match:
         raise _perf_key_error(text)
     *numbers, layout, types, direction = match.groups()
@@ -345,14 +341,14 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _types(text: str) -> tuple[str, str, str] | None:
     if text in DTYPE_BYTES:
         return text, text, text
-    if match := _THREE_TYPES.fullmatch(text):
+    if match := compiled(_THREE_TYPES).fullmatch(text):
         return match[1], match[2], match[3]
     return None
 
 
 @lru_cache(maxsize=4096)
 def _options(text: str) -> tuple[int, str, str, str]:
-    match = _OPTIONS.fullmatch(text)
+    match = compiled(_OPTIONS).fullmatch(text)
     assert match
     return int(match[1] or 1), match[2] or "", match[3] or "", match[4] or ""
 
@@ -392,15 +388,15 @@ def _find_key_error(text: str) -> InputError:
     for number, (name, value) in enumerate(zip(names, fields, strict=False), 1):
         if "x" in name or name.endswith("s"):
             parts = value.split("x")
-            if len(parts) != 2 + three or not all(map(_DIGITS.fullmatch, parts)):
+            if len(parts) != 2 + three or not all(map(compiled(_DIGITS).fullmatch, parts)):
                 return wrong(number, name, f"{2 + three} numbers joined by 'x'")
-        elif not _DIGITS.fullmatch(value):
+        elif not compiled(_DIGITS).fullmatch(value):
             return wrong(number, name, "a number")
     number = len(names) + 1
-    if not _DIGITS.fullmatch(fields[number - 1]):
+    if not compiled(_DIGITS).fullmatch(fields[number - 1]):
         return wrong(number, "bias", "a number")
     for number in range(len(names) + 2, len(fields) - 1):
-        if not re.fullmatch("[A-Za-z]+", fields[number - 1]):
+        if not compiled("[A-Za-z]+").fullmatch(fields[number - 1]):
             return wrong(number, "layout", "a layout such as NCHW")
     number = len(fields) - 1
     if not _types(fields[number - 1]):
@@ -427,7 +423,7 @@ def _perf_key_error(text: str) -> InputError:
     ]
     patterns = ["[0-9]{1,19}"] * 21 + ["[A-Za-z]+", "[A-Z0-9]+", "[FBW]"]
     for number, (name, value) in enumerate(zip(PERF_FIELDS, fields, strict=True), 1):
-        if not re.fullmatch(patterns[number - 1], value):
+        if not compiled(patterns[number - 1]).fullmatch(value):
             return InputError(
                 f"expected {expected[number - 1]}, got {value!r}",
                 f"perf-db key {text!r}, field {number} ({name})",

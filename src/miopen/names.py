@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from foretune.errors import InputError
-from foretune.miopen.archive import ARCHIVES
+from foretune.miopen.patterns import compiled
 
 #: Compute units that a device of each arch usually has, the first being the usual one.
 USUAL_COMPUTE_UNITS = MappingProxyType(
@@ -29,12 +28,12 @@ _BASE = (
     rf"(?P<arch>{_ARCH_NAME}){_FEATURES}"
     "(?:_(?P<few>[0-9]{1,2})|(?P<many>[1-9a-f][0-9a-f]{1,2}))"
 )
-_FILE = re.compile(
+_FILE = (
     rf"{_BASE}(?:\.(?P<backend>HIP|OpenCL)(?:\.(?P<version>[0-9]+_[0-9]+_[0-9]+_[0-9A-Za-z-]*))?"
     r"|_1\.[0-9]+\.[0-9]+)?"
     r"\.(?P<kind>fdb\.txt|ufdb\.txt|db\.txt|udb\.txt|db|udb)"
 )
-_ARCH = re.compile(rf"({_ARCH_NAME}|sm_[0-9]{{2,3}}[af]?|cpu)(?::[A-Za-z0-9_+:-]*)?")
+_ARCH = rf"({_ARCH_NAME}|sm_[0-9]{{2,3}}[af]?|cpu)(?::[A-Za-z0-9_+:-]*)?"
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,11 @@ def parse_database_name(name: str) -> DatabaseName | None:
     >>> parse_database_name("gfx90a.tn.model") is None
     True
     """
+    # What reads archives takes milliseconds to import, and a prediction reads none.
+    from foretune.miopen.archive import ARCHIVES
+
     path = Path(name)
-    match = _FILE.fullmatch(path.stem if path.suffix in ARCHIVES else path.name)
+    match = compiled(_FILE).fullmatch(path.stem if path.suffix in ARCHIVES else path.name)
     if not match:
         return None
     units = int(match["few"]) if match["few"] else int(match["many"], 16)
@@ -183,7 +185,7 @@ def parse_arch(text: str) -> str:
     >>> parse_arch("gfx90a:sramecc+:xnack-")
     'gfx90a'
     """
-    match = _ARCH.fullmatch(text.strip())
+    match = compiled(_ARCH).fullmatch(text.strip())
     if not match:
         raise InputError(
             f"expected an arch such as gfx942 or gfx90a:sramecc+:xnack-, got {text!r}", "arch"

@@ -15,7 +15,6 @@ import numpy as np
 
 from foretune.errors import InputError
 from foretune.kernels.devices import DeviceFacts, device_facts
-from foretune.miopen.config_ranking import ConfigRanking
 from foretune.miopen.names import parse_arch, usual_compute_units
 from foretune.miopen.solvers import SOLVERS, can_run, name_in
 from foretune.miopen.workspace import workspace_bytes
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from foretune.kernels.conv.problem import ConvProblem
+    from foretune.miopen.config_ranking import ConfigRanking
 
 DEFAULT_RISK = 0.05
 #: An arch that AMD ships no database for -> the nearest one that has a model. Never accepted.
@@ -205,6 +205,9 @@ class MIOpenPredictor:
 
     @cached_property
     def _configs(self) -> ConfigRanking | None:
+        # Its import takes a millisecond, and `--top 1` or a caller may never look at a config.
+        from foretune.miopen.config_ranking import ConfigRanking
+
         folder = self._folder / self._model_arch
         return ConfigRanking(folder) if (folder / "configs.json").exists() else None
 

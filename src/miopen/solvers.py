@@ -17,13 +17,13 @@ What releases before 3.3 run has not been looked at; asking is an error.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from foretune.errors import InputError
+from foretune.miopen.patterns import compiled
 
 #: The version that stands for every solver the databases know.
 ANY_VERSION = "any"
@@ -180,7 +180,7 @@ _DEPRECATED = frozenset(
 _NO_LONGER_DEPRECATED_3_6 = frozenset({"ConvOclDirectFwd11x11"})
 _ARCHS_WITH_DEPRECATED = ("gfx900", "gfx906", "gfx908", "gfx90a", "gfx103")
 
-_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\w+)*(\+mlir)?", re.ASCII)
+_VERSION = r"(\d{1,9})\.(\d{1,9})(?:\.\w+)*(\+mlir)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def table_name(solver: str) -> str:
 def _parse_version(text: str) -> tuple[tuple[int, int] | None, bool]:
     if text == ANY_VERSION:
         return None, True
-    match = _VERSION.fullmatch(text)
+    match = compiled(_VERSION).fullmatch(text)
     if match is None:
         raise InputError(
             f"expected a MIOpen release such as 3.6 or 3.4.0+mlir, or any; got {text!r}",
