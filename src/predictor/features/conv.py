@@ -198,9 +198,7 @@ def _features(raw: Sequence[Any], direction: str, device: DeviceFacts, m: Any) -
         f[fill_name] = waves / ceil(waves)
     f["depth_per_wave"] = lk - log(ceil(gm / 128) * ceil(gn / 128) * g / units)
     # GEMM solvers in NCHW run once for each image and group.
-    f["image_waves"] = (
-        ceil(gm / 64) * ceil((in_px if direction == "B" else out_px) / 64) / units
-    )
+    f["image_waves"] = ceil(gm / 64) * ceil((in_px if direction == "B" else out_px) / 64) / units
 
     # Winograd tiles cover the plane that is written: y, for B x, for W the filter.
     if direction == "F":
