@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from foretune.errors import InputError
@@ -115,6 +116,7 @@ def tuning_script(answers: Sequence[Answer], target: Target, estimate: Estimate)
     """
     commands = [_command(answer) for answer in answers]
     count = sum(not line.startswith("#") for line in commands)
+    told = wrap(f"GPU time: about {estimate}. Basis: {BASIS}.", 96)
     find_db = f"{os.path.abspath(target.folder)}/{target.find_db.name}"  # noqa: PTH100
     return f"""\
 #!/bin/sh
@@ -122,7 +124,7 @@ def tuning_script(answers: Sequence[Answer], target: Target, estimate: Estimate)
 the {count} convolutions that
 # foretune is not sure enough of. What it finds goes into
 #   {find_db}
-# GPU time: about {estimate}. Basis: {BASIS}.
+{chr(10).join(f"# {line}" for line in told)}
 #
 # The driver has to load the MIOpen that the program loads; another one writes into another file.
 # For PyTorch's own: LD_PRELOAD=.../torch/lib/libMIOpen.so sh THIS_SCRIPT

@@ -30,6 +30,7 @@ from foretune.miopen.perf_db import read_perf_db
 from foretune.miopen.solvers import SOLVERS, can_run, name_in, table_name
 from foretune.miopen.user_db import (
     Release,
+    UserDatabase,
     prepare_folder,
     read_user_database,
     user_find_db_name,
@@ -531,9 +532,10 @@ def _configs_in(path: Path | None, wanted: set[str]) -> set[tuple[str, str]]:
     """Keys and solvers that a perf-db has parameters for."""
     if path is None or not wanted:
         return set()
-    return {
-        (record.key, solver)
-        for record in read_perf_db(path)
-        if record.key in wanted
-        for solver in record.params
-    }
+    if ".db.txt" not in path.name:
+        records = (record for record in read_perf_db(path) if record.key in wanted)
+        return {(record.key, solver) for record in records for solver in record.params}
+    # A whole file is only searched, because taking all of it apart would take seconds.
+    lines = read_lines(open_archive(path), IssueLog(str(path)))
+    found = UserDatabase("\n".join(text for _, text in lines if text.partition("=")[0] in wanted))
+    return {(entry.key, entry.id) for entry in found}
