@@ -13,7 +13,7 @@ from foretune.errors import InputError
 from foretune.kernels.runtime.properties import DeviceProperties
 
 #: Names of backends, in the order in which a default device is looked for.
-BACKENDS = ("opencl",)
+BACKENDS = ("hip", "cuda", "opencl")
 
 
 class DeviceError(RuntimeError):
@@ -56,10 +56,19 @@ class Kernel(ABC):
     """A loaded kernel function."""
 
     @abstractmethod
+    def bind(
+        self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
+    ) -> Callable[[], None]:
+        """Lay out arguments once; the function starts it on the device's stream, without waiting.
+
+        Many may be bound at a time.
+        """
+
     def launch(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
     ) -> None:
         """Start it on the device's stream, without waiting."""
+        self.bind(grid, threads, arguments)()
 
 
 class Device(ABC):

@@ -52,8 +52,7 @@ class Executor:
             If a kernel can't be built.
         """
         bound = [
-            (
-                self.kernel(launch.kernel),
+            self.kernel(launch.kernel).bind(
                 launch.grid,
                 launch.kernel.threads,
                 [_bind(argument, buffers) for argument in launch.arguments],
@@ -62,8 +61,8 @@ class Executor:
         ]
 
         def run() -> None:
-            for kernel, grid, threads, arguments in bound:
-                kernel.launch(grid, threads, arguments)
+            for launch in bound:
+                launch()
 
         return run
 

@@ -134,21 +134,27 @@ class OpenCLBuffer(Buffer):
 class OpenCLKernel(Kernel):
     """A kernel of a built program."""
 
-    def __init__(self, queue: Any, kernel: Any) -> None:
+    def __init__(self, queue: Any, program: Any, name: str) -> None:
         self._queue = queue
-        self._kernel = kernel
+        self._program = program
+        self._name = name
 
-    def launch(
+    def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
-    ) -> None:
-        """Enqueue it."""
+    ) -> Callable[[], None]:
+        """Set the arguments of a kernel object of its own."""
         import pyopencl as cl
 
+        kernel = cl.Kernel(self._program, self._name)
         for place, argument in enumerate(arguments):
-            value = argument.memory if isinstance(argument, OpenCLBuffer) else argument
-            self._kernel.set_arg(place, value)
-        size = (grid[0] * threads, grid[1], grid[2])
-        cl.enqueue_nd_range_kernel(self._queue, self._kernel, size, (threads, 1, 1))
+            value: Any = argument.memory if isinstance(argument, OpenCLBuffer) else argument
+            kernel.set_arg(place, value)
+        size, block = (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1)
+
+        def launch() -> None:
+            cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
+
+        return launch
 
 
 class OpenCLDevice(Device):
@@ -197,7 +203,7 @@ class OpenCLDevice(Device):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = self._cl.Program(self._context, [self._device], [binary]).build()
-        return OpenCLKernel(self._queue, self._cl.Kernel(program, name))
+        return OpenCLKernel(self._queue, program, name)
 
     def alloc(self, nbytes: int) -> OpenCLBuffer:
         """Take memory."""

@@ -1,0 +1,318 @@
+"""NVIDIA GPUs through cuda-bindings: the driver, and NVRTC from its wheel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import InputError
+from foretune.kernels.runtime.device import (
+    Buffer,
+    CompileError,
+    Device,
+    DeviceError,
+    Kernel,
+    LaunchArgument,
+    OutOfDeviceMemoryError,
+)
+from foretune.kernels.runtime.parameters import Parameters
+from foretune.kernels.runtime.properties import DeviceProperties
+
+_HOW_TO_GET = "pip install 'foretune[cuda]'"
+#: Drivers answer so if there is no memory, and if there is no device.
+_OUT_OF_MEMORY, _NO_DEVICE = 2, 100
+
+
+@lru_cache(maxsize=1)
+def why_absent() -> str | None:
+    """Say in one line why no CUDA device can be used, and how to get one; None if one can."""
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return f"cuda-bindings is not installed; {_HOW_TO_GET}"
+    from cuda.bindings import driver
+
+    try:
+        status = int(driver.cuInit(0)[0])
+    except RuntimeError:  # the driver's library can't be found
+        return "no NVIDIA driver (libcuda.so.1) on this machine; install it from the distribution"
+    if status == 0:
+        found = int(driver.cuDeviceGetCount()[1])
+        return None if found else "the NVIDIA driver sees no device"
+    for node in (Path("/dev/nvidiactl"), Path("/dev/nvidia0")):
+        if node.exists() and not os.access(node, os.R_OK | os.W_OK):
+            return f"no permission on {node}; ask for read and write access to it"
+    if status == _NO_DEVICE:
+        return "the NVIDIA driver sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return f"the NVIDIA driver does not start: cuInit: {_error_name(status)}; check nvidia-smi"
+
+
+def count() -> int:
+    """CUDA devices that are here."""
+    if why_absent() is not None:
+        return 0
+    from cuda.bindings import driver
+
+    return int(_call(driver.cuDeviceGetCount))
+
+
+def open_device(index: int = 0, *, processor: bool = False) -> CudaDevice:  # noqa: ARG001
+    """Open the device of this index; none is a processor."""
+    found = count()
+    if index >= found:
+        raise InputError(f"there are {found} CUDA devices, asked for number {index}", "device")
+    return CudaDevice(index)
+
+
+def compiler(arch: str) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
+    """Give a function that compiles a source with macros for an arch; needs no device.
+
+    From Hopper on, instructions of one generation alone ("sm_90a") may be used, since binaries
+    are the device's own.
+    """
+    from cuda.bindings import nvrtc
+
+    name = f"{arch}a" if int(arch.removeprefix("sm_")) >= 90 else arch
+
+    def build(source: str, macros: Sequence[tuple[str, int]]) -> bytes:
+        options = [f"--gpu-architecture={name}", "--std=c++17", "-default-device"]
+        options += [f"-D{macro}={value}" for macro, value in macros]
+        encoded = [option.encode() for option in options]
+        try:
+            program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
+        except RuntimeError as error:
+            raise CompileError(f"NVRTC: {error}; {_HOW_TO_GET}") from None
+        try:
+            (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+            if int(status) != 0:
+                log = b" " * _call(nvrtc.nvrtcGetProgramLogSize, program)
+                _call(nvrtc.nvrtcGetProgramLog, program, log)
+                text = log.rstrip(b"\0 ").decode(errors="replace")
+                raise CompileError(text or f"NVRTC: status {int(status)}")
+            cubin = b" " * _call(nvrtc.nvrtcGetCUBINSize, program)
+            _call(nvrtc.nvrtcGetCUBIN, program, cubin)
+        finally:
+            nvrtc.nvrtcDestroyProgram(program)
+        return bytes(cubin)
+
+    return build
+
+
+class CudaBuffer(Buffer):
+    """Memory of a CUDA device."""
+
+    def __init__(self, address: int, nbytes: int, owner: CudaDevice | None = None) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._owner = owner
+
+    def part(self, offset: int, nbytes: int) -> CudaBuffer:
+        """View a part; it stays valid until the whole is freed."""
+        return CudaBuffer(self.address + offset, nbytes)
+
+    def free(self) -> None:
+        """Give the memory back, once the work that was started is done."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.free(self.address)
+
+
+class CudaKernel(Kernel):
+    """A function of a loaded module."""
+
+    def __init__(self, device: CudaDevice, function: Any) -> None:
+        self._device = device
+        self._function = function
+
+    def bind(
+        self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
+    ) -> Callable[[], None]:
+        """Lay out the parameters once."""
+        from cuda.bindings import driver
+
+        device, function = self._device, self._function
+        parameters = Parameters([_value(argument) for argument in arguments])
+        launch_kernel = driver.cuLaunchKernel
+
+        def launch() -> None:
+            with device.current():
+                (status,) = launch_kernel(
+                    *(function, *grid, threads, 1, 1, 0, device.stream, parameters.address, 0)
+                )
+            if status != 0:
+                _raise(int(status), "cuLaunchKernel")
+
+        return launch
+
+
+class CudaDevice(Device):
+    """A CUDA device, in its primary context, which other libraries of the process share."""
+
+    def __init__(self, index: int) -> None:
+        from cuda.bindings import driver
+
+        self._driver = driver
+        _call(driver.cuInit, 0)
+        self._device = _call(driver.cuDeviceGet, index)
+        self._context = _call(driver.cuDevicePrimaryCtxRetain, self._device)
+        self.index = index
+        with self.current():
+            # A stream that waits for no other: work of the default stream would be timed with it.
+            self.stream: Any = _call(driver.cuStreamCreate, 1)
+            self._events = [_call(driver.cuEventCreate, 0) for _ in range(2)]
+        self.properties = self._properties()
+
+    def _properties(self) -> DeviceProperties:
+        attribute = self._driver.CUdevice_attribute
+
+        def get(name: str) -> int:
+            number = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return int(_call(self._driver.cuDeviceGetAttribute, number, self._device))
+
+        name = _call(self._driver.cuDeviceGetName, 128, self._device).split(b"\0")[0].decode()
+        memory_hz = 1e3 * get("MEMORY_CLOCK_RATE")
+        version = int(_call(self._driver.cuDriverGetVersion))
+        return DeviceProperties(
+            backend="cuda",
+            name=name,
+            arch=f"sm_{get('COMPUTE_CAPABILITY_MAJOR')}{get('COMPUTE_CAPABILITY_MINOR')}",
+            compute_units=get("MULTIPROCESSOR_COUNT"),
+            wave_size=get("WARP_SIZE"),
+            local_memory=get("MAX_SHARED_MEMORY_PER_BLOCK"),
+            max_threads=get("MAX_THREADS_PER_BLOCK"),
+            clock_mhz=get("CLOCK_RATE") // 1000,
+            # Two transfers in each clock.
+            bandwidth_gbs=2 * memory_hz * get("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9,
+            l2_bytes=get("L2_CACHE_SIZE"),
+            memory_bytes=int(_call(self._driver.cuDeviceTotalMem, self._device)),
+            driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
+            compiler=_compiler_version(),
+        )
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make this device's context the thread's own for a while."""
+        _call(self._driver.cuCtxPushCurrent, self._context)
+        try:
+            yield
+        finally:
+            self._driver.cuCtxPopCurrent()
+
+    def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
+        """Build a cubin."""
+        return compiler(self.properties.arch)(source, macros)
+
+    def load(self, binary: bytes, name: str) -> CudaKernel:
+        """Load a function of a cubin."""
+        with self.current():
+            module = _call(self._driver.cuModuleLoadData, binary)
+            function = _call(self._driver.cuModuleGetFunction, module, name.encode())
+        return CudaKernel(self, function)
+
+    def alloc(self, nbytes: int) -> CudaBuffer:
+        """Take memory."""
+        with self.current():
+            address = int(_call(self._driver.cuMemAlloc, max(1, nbytes)))
+        return CudaBuffer(address, nbytes, self)
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+        with self.current():
+            _call(self._driver.cuMemFree, address)
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any]) -> None:
+        """Copy to the device."""
+        if data.nbytes:
+            source = np.ascontiguousarray(data)
+            with self.current():
+                _call(
+                    self._driver.cuMemcpyHtoDAsync,
+                    *(_address(buffer), source.ctypes.data, source.nbytes, self.stream),
+                )
+                _call(self._driver.cuStreamSynchronize, self.stream)
+
+    def read(self, buffer: Buffer, out: npt.NDArray[Any]) -> None:
+        """Copy from the device."""
+        if out.nbytes:
+            with self.current():
+                _call(
+                    self._driver.cuMemcpyDtoHAsync,
+                    *(out.ctypes.data, _address(buffer), out.nbytes, self.stream),
+                )
+                _call(self._driver.cuStreamSynchronize, self.stream)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Enqueue a fill."""
+        if buffer.nbytes:
+            with self.current():
+                _call(
+                    self._driver.cuMemsetD8Async,
+                    *(_address(buffer), byte, buffer.nbytes, self.stream),
+                )
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        with self.current():
+            _call(self._driver.cuStreamSynchronize, self.stream)
+
+    def time_ms(self, work: Callable[[], None]) -> float:
+        """Time between two events around the launches."""
+        before, after = self._events
+        with self.current():
+            _call(self._driver.cuEventRecord, before, self.stream)
+            work()
+            _call(self._driver.cuEventRecord, after, self.stream)
+            _call(self._driver.cuEventSynchronize, after)
+            return float(_call(self._driver.cuEventElapsedTime, before, after))
+
+
+def _value(argument: LaunchArgument) -> int | bytes:
+    if argument is None:
+        return 0
+    return argument if isinstance(argument, bytes) else _address(argument)
+
+
+def _address(buffer: Buffer) -> int:
+    assert isinstance(buffer, CudaBuffer), "memory of another backend"
+    return buffer.address
+
+
+@lru_cache(maxsize=1)
+def _compiler_version() -> str:
+    from cuda.bindings import nvrtc
+
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError:  # the library can't be found
+        return "no NVRTC"
+    return f"NVRTC {major}.{minor}"
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the driver or NVRTC; give what it returns beside the status."""
+    status, *values = function(*arguments)
+    if status != 0:
+        _raise(int(status), function.__name__)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _raise(status: int, call: str) -> None:
+    if call.startswith("nvrtc"):
+        raise CompileError(f"{call}: status {status}")
+    message = f"{call}: {_error_name(status)}"
+    raise OutOfDeviceMemoryError(message) if status == _OUT_OF_MEMORY else DeviceError(message)
+
+
+def _error_name(status: int) -> str:
+    from cuda.bindings import driver
+
+    try:
+        return str(driver.CUresult(status).name)
+    except ValueError:
+        return f"status {status}"
