@@ -13,6 +13,7 @@
 //   | +----------------+ |              +-------------------+   channels
 //   +--------------------+
 #include "../conv.h"
+#include "../as_forward.h"
 
 #ifndef CHANNELS_LAST
 #define CHANNELS_LAST 0
@@ -46,22 +47,12 @@
 #define LANES (TILE_W / PIXELS)
 
 typedef struct {
-    int from_channels, to_channels;  // of a group
-    int from_h, from_w, to_h, to_w;
-    int pad_h, pad_w;
     int patch_h, patch_w;
     int tiles_h, tiles_w, tiles_k;
-    int filter_to, filter_from;      // elements between filters of channels of output and input
-    int filter_size;                 // taps
-} Shape;
+} Tiles;
 
-KERNEL conv_direct(
-#if FORWARD
-    GLOBAL const elem* RESTRICT input, GLOBAL const elem* RESTRICT w, GLOBAL elem* RESTRICT output,
-#else
-    GLOBAL elem* RESTRICT output, GLOBAL const elem* RESTRICT w, GLOBAL const elem* RESTRICT input,
-#endif
-    GLOBAL const elem* RESTRICT bias, const ConvSizes s, const Shape t) {
+KERNEL conv_direct(FROM_W_TO, GLOBAL const elem* RESTRICT bias, const ConvSizes s,
+                   const AsForward f, const Tiles t) {
     LOCAL float patch[PATCH];
     LOCAL float filters[FILTERS];
 
@@ -77,14 +68,15 @@ KERNEL conv_direct(
 
     int lane = THREAD % LANES, row = THREAD / LANES % TILE_H;
     int own_k = THREAD / (LANES * TILE_H) * PER_K;
-    int first_h = tile_h * s.stride_h - t.pad_h, first_w = tile_w * s.stride_w - t.pad_w;
+    int first_h = tile_h * s.stride_h - f.pad_h, first_w = tile_w * s.stride_w - f.pad_w;
+    int filter_size = s.filter_h * s.filter_w;
     int patch_size = t.patch_h * t.patch_w;
 
     float sum[PER_K][PIXELS];
     UNROLL for (int k = 0; k < PER_K; ++k) UNROLL for (int p = 0; p < PIXELS; ++p) sum[k][p] = 0.0f;
 
-    for (int start = 0; start < t.from_channels; start += CHANNELS) {
-        int channels = MIN(CHANNELS, t.from_channels - start);
+    for (int start = 0; start < f.from_channels; start += CHANNELS) {
+        int channels = MIN(CHANNELS, f.from_channels - start);
         BARRIER();
         for (int i = THREAD; i < channels * patch_size; i += THREADS) {
 #if CHANNELS_LAST
@@ -95,39 +87,34 @@ KERNEL conv_direct(
             int h = place / t.patch_w, v = place - h * t.patch_w;
             int from_h = first_h + h, from_w = first_w + v;
             float value = 0.0f;
-            if (from_h >= 0 && from_h < t.from_h && from_w >= 0 && from_w < t.from_w) {
-                int channel = group * t.from_channels + start + c;
-                int all = t.from_channels * s.groups;
+            if (from_h >= 0 && from_h < f.from_h && from_w >= 0 && from_w < f.from_w) {
+                int channel = group * f.from_channels + start + c;
+                int all = f.from_channels * s.groups;
                 value = WIDEN(input[CHANNELS_LAST
-                                        ? ((n * t.from_h + from_h) * t.from_w + from_w) * all + channel
-                                        : ((n * all + channel) * t.from_h + from_h) * t.from_w + from_w]);
+                                        ? ((n * f.from_h + from_h) * f.from_w + from_w) * all + channel
+                                        : ((n * all + channel) * f.from_h + from_h) * f.from_w + from_w]);
             }
             patch[c * patch_size + place] = value;
         }
-        int taps = channels * t.filter_size;
+        int taps = channels * filter_size;
         for (int i = THREAD; i < taps * TILE_K; i += THREADS) {
             int k = i / taps, tap = i - k * taps;
 #if CHANNELS_LAST
             int place = tap / channels, c = tap - place * channels;
 #else
-            int c = tap / t.filter_size, place = tap - c * t.filter_size;
+            int c = tap / filter_size, place = tap - c * filter_size;
 #endif
             float value = 0.0f;
-            if (tile_k + k < t.to_channels) {
-                // Groups follow each other along the filters' first axis.
-                int to = tile_k + k + (FORWARD ? group * t.to_channels : 0);
-                int from = start + c + (FORWARD ? 0 : group * t.from_channels);
-                int step = CHANNELS_LAST ? s.in_channels / s.groups : 1;
-                int turned = FORWARD ? place : t.filter_size - 1 - place;
-                value = WIDEN(w[to * t.filter_to + from * t.filter_from + turned * step]);
+            if (tile_k + k < f.to_channels) {
+                value = WIDEN(w[filter_place(f, group, tile_k + k, start + c, place)]);
             }
-            filters[(c * t.filter_size + place) * TILE_K + k] = value;
+            filters[(c * filter_size + place) * TILE_K + k] = value;
         }
         BARRIER();
         for (int c = 0; c < channels; ++c)
             for (int r = 0; r < s.filter_h; ++r) {
                 int line = c * patch_size + (row * s.stride_h + r * s.dilation_h) * t.patch_w;
-                int tap = (c * t.filter_size + r * s.filter_w) * TILE_K + own_k;
+                int tap = (c * filter_size + r * s.filter_w) * TILE_K + own_k;
                 for (int q = 0; q < s.filter_w; ++q) {
                     float value[PIXELS];
                     UNROLL for (int p = 0; p < PIXELS; ++p)
@@ -141,16 +128,16 @@ KERNEL conv_direct(
             }
     }
     int h = tile_h + row;
-    int all = t.to_channels * s.groups;
-    if (h < t.to_h)
+    int all = f.to_channels * s.groups;
+    if (h < f.to_h)
         UNROLL for (int k = 0; k < PER_K; ++k) {
-            int in_group = tile_k + own_k + k, channel = group * t.to_channels + in_group;
+            int in_group = tile_k + own_k + k, channel = group * f.to_channels + in_group;
             UNROLL for (int p = 0; p < PIXELS; ++p) {
                 int v = tile_w + lane + p * LANES;
-                if (in_group < t.to_channels && v < t.to_w) {
+                if (in_group < f.to_channels && v < f.to_w) {
                     float added = bias ? WIDEN(bias[channel]) : 0.0f;
-                    int place = CHANNELS_LAST ? ((n * t.to_h + h) * t.to_w + v) * all + channel
-                                              : ((n * all + channel) * t.to_h + h) * t.to_w + v;
+                    int place = CHANNELS_LAST ? ((n * f.to_h + h) * f.to_w + v) * all + channel
+                                              : ((n * all + channel) * f.to_h + h) * f.to_w + v;
                     store_scaled(output, place, sum[k][p], s.alpha, s.beta, added);
                 }
             }

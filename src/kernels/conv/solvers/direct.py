@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from foretune.kernels.conv.arguments import conv_macros, conv_sizes, is_channels_last, tensors
+from foretune.kernels.conv.arguments import conv_macros, conv_sizes, is_channels_last
+from foretune.kernels.conv.as_forward import as_forward, why_not_as_forward
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.conv.solver import ConvSolver
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -22,19 +23,20 @@ class DirectConv(ConvSolver):
 
     def why_not_conv(self, problem: ConvProblem, device: DeviceProperties) -> str | None:
         """Say why not: strides of the backward direction, filters beyond local memory."""
-        if problem.direction == "B" and problem.stride != (1, 1):
-            return "computes the backward direction with a stride of 1 alone"
+        reason = why_not_as_forward(problem)
+        if reason is not None:
+            return reason
         if _local_bytes(problem, self.default_config(problem, device)) > _LOCAL_MEMORY:
             return "the filter's patch doesn't fit into local memory"
         return None
 
     def default_config(self, problem: ConvProblem, device: DeviceProperties) -> Config:
         """Smaller tiles for smaller outputs."""
-        height, width = _output(problem)
+        view = as_forward(problem)
+        height, width = view.target.shape[2:]
         tile_w = _clamped_power(width, 8, 32)
         tile_h = _clamped_power(height, 2, 8)
-        _, to_channels = _channels(problem)
-        tile_k = _clamped_power(to_channels, 4, 32)
+        tile_k = _clamped_power(view.target_channels, 4, 32)
         config = {
             **{"TILE_H": tile_h, "TILE_W": tile_w, "TILE_K": tile_k},
             **{"PIXELS": 4 if tile_w >= 16 else 2, "PER_K": min(tile_k, 8), "CHANNELS": 1},
@@ -104,52 +106,26 @@ class DirectConv(ConvSolver):
             ("FILTERS", filters),
             ("THREADS", _threads(config)),
         )
-        forward = problem.direction == "F"
-        read, written = problem.in_size, problem.out_size
-        padding = problem.padding
-        if not forward:
-            read, written = written, read
-            padding = tuple(
-                (size - 1) * dilation - pad
-                for size, dilation, pad in zip(
-                    problem.filter_size, problem.dilation, problem.padding, strict=True
-                )
-            )
-        from_channels, to_channels = _channels(problem)
+        view = as_forward(problem)
         tiles = (
-            -(-written[0] // config["TILE_H"]),
-            -(-written[1] // config["TILE_W"]),
-            -(-to_channels // config["TILE_K"]),
-        )
-        strides = tensors(problem)[1].strides
-        taps = problem.filter_size[0] * problem.filter_size[1]
-        shape = pack(
-            *(from_channels, to_channels, *read, *written, *padding, patch_h, patch_w),
-            *tiles,
-            *(strides[:2] if forward else strides[1::-1]),
-            taps,
+            -(-view.target.shape[2] // config["TILE_H"]),
+            -(-view.target.shape[3] // config["TILE_W"]),
+            -(-view.target_channels // config["TILE_K"]),
         )
         blocks = problem.batch * problem.groups * tiles[0] * tiles[1] * tiles[2]
         launch = Launch(
             KernelSource("conv/solvers/direct.cl", "conv_direct", macros),
             (blocks, 1, 1),
-            ("x", "w", "y", "bias", conv_sizes(problem, alpha, beta), shape),
+            (
+                *("x", "w", "y", "bias", conv_sizes(problem, alpha, beta)),
+                *(view.packed(), pack(patch_h, patch_w, *tiles)),
+            ),
         )
         return Plan((launch,))
 
 
 def _divides(whole: int, part: int) -> bool:
     return whole % part == 0
-
-
-def _channels(problem: ConvProblem) -> tuple[int, int]:
-    """Channels of a group that are read, and that are written."""
-    of_group = (problem.in_channels // problem.groups, problem.out_channels // problem.groups)
-    return of_group if problem.direction == "F" else of_group[::-1]
-
-
-def _output(problem: ConvProblem) -> tuple[int, ...]:
-    return problem.out_size if problem.direction == "F" else problem.in_size
 
 
 def _threads(config: Config | dict[str, int]) -> int:
