@@ -128,7 +128,8 @@ def read_release(library: Path) -> Release | None:
         pass
     try:
         found = {_parse(parts) for parts in _texts(library)} - {None}
-    except (OSError, ValueError, struct.error):  # it is gone, empty or no such library
+    # It is gone, empty, cut off or no library.
+    except (OSError, ValueError, IndexError, OverflowError, struct.error):
         return None
     return found.pop() if len(found) == 1 else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -369,6 +370,11 @@ def prepare_folder(folder: str, parents: bool = False) -> bool:
                 f"there is no such folder, and it can't be made ({error.strerror})", folder
             ) from None
         made = True
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise InputError("the folder can't be written; name another by --out FOLDER", folder)
+    try:
+        # Tried, because permissions don't say all: a file system may be mounted read-only.
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InputError(
+            f"the folder can't be written ({error.strerror}); name another by --out FOLDER", folder
+        ) from None
     return made
