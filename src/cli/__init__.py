@@ -22,9 +22,11 @@ from foretune.errors import InputError
 #: Verb -> what it does, in the order of `foretune --help`.
 VERBS = {
     "predict": "tell which solver and config win for convolutions, without a GPU and a search",
+    "shapes": "list the convolutions that a model or a program asks MIOpen for",
     "warm": "write predictions into MIOpen's user databases: a program then starts unsearched",
     "unwarm": "take out of the user databases what warm wrote",
     "db": "show what a find-db or a perf-db holds, and what looks wrong in it",
+    "audit": "find the entries of a find-db that the model and simple physics say are wrong",
     "dataset": "make one tidy Parquet table of a folder of databases",
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",

@@ -144,7 +144,7 @@ def describe_database(
     (1, {'time is not above zero': 1}, 1)
     """
     tally = _Tally(examples)
-    if _is_find_db(path):
+    if is_find_db(path):
         reader = read_find_db(path, strict)
         for record in reader:
             try:
@@ -238,7 +238,21 @@ class _Tally:
             )
 
 
-def _is_find_db(path: str | os.PathLike[str]) -> bool:
+def is_find_db(path: str | os.PathLike[str]) -> bool:
+    """Whether a database file holds find results; else it is a perf-db.
+
+    Told by its name, and by its content where the name says nothing.
+
+    Raises
+    ------
+    InputError
+        If the content must tell and can't be read: there is no such file, or it is a pipe.
+
+    Examples
+    --------
+    >>> is_find_db("gfx942130.HIP.fdb.txt.bz2"), is_find_db("gfx90a68.db")
+    (True, False)
+    """
     name = Path(path).name
     if Path(name).suffix in ARCHIVES:
         name = Path(name).stem
