@@ -18,10 +18,9 @@ import numpy as np
 from foretune.errors import InputError
 from foretune.predictor.features.conv import FEATURE_VERSION
 from foretune.predictor.forest import Forest, load_forests
+from foretune.predictor.manifest import checksum, demand_checksum, expected_checksums
 
 if TYPE_CHECKING:  # these imports take some milliseconds at start-up
-    from collections.abc import Mapping
-
     import numpy.typing as npt
 
     from foretune.kernels.conv.problem import ConvProblem
@@ -111,10 +110,14 @@ class ConfigRanking:
 
     def __init__(self, folder: Path) -> None:
         self._where = str(folder / TABLE_FILE)
+        expected = expected_checksums(folder)
         try:
-            table = json.loads((folder / TABLE_FILE).read_bytes())
+            data = (folder / TABLE_FILE).read_bytes()
         except OSError as error:
             raise InputError(f"can't be read ({error.strerror})", self._where) from None
+        demand_checksum(checksum(data), folder / TABLE_FILE, expected)
+        try:
+            table = json.loads(data)
         except ValueError as error:
             raise InputError(f"is damaged ({error}); train it again", self._where) from None
         versions = (
@@ -132,7 +135,8 @@ class ConfigRanking:
         if not isinstance(models, dict):
             raise InputError("is damaged (no models); train it again", self._where)
         self._models: dict[str, Any] = models
-        self._forests: Mapping[str, Forest] = load_forests(folder / FOREST_FILE)
+        self._forests = load_forests(folder / FOREST_FILE)
+        demand_checksum(self._forests.checksum, folder / FOREST_FILE, expected)
         self._choices: dict[tuple[str, str, str], Choices | None] = {}
 
     @property

@@ -30,6 +30,7 @@ from foretune.predictor.bundle import save_ranking, write_json
 from foretune.predictor.calibrate import learn_then_test
 from foretune.predictor.dataset import RankingData
 from foretune.predictor.evaluate import Outcomes, evaluate
+from foretune.predictor.manifest import MANIFEST_FILE, checksums
 from foretune.predictor.ranking import RankingModel
 from foretune.predictor.split import part_of
 from foretune.predictor.train import RankingSettings, RankingTrainer
@@ -116,7 +117,7 @@ def train_miopen(
             ),
         }
         write_json(draft / "metrics.json", metrics)
-        write_json(draft / "manifest.json", _manifest(folder, arch, chosen, share, split))
+        write_json(draft / MANIFEST_FILE, _manifest(draft, folder, arch, chosen, share, split))
         write_model_card(draft)
     return TrainingReport(
         str(home),
@@ -279,6 +280,7 @@ def _or_infinite(threshold: float | None) -> float:
 
 
 def _manifest(
+    draft: Path,
     folder: str | os.PathLike[str],
     arch: str,
     settings: RankingSettings,
@@ -293,6 +295,7 @@ def _manifest(
         "family": "miopen",
         "arch": arch,
         "rebuild": f"foretune train miopen --db share/miopen/db --arch {arch} --out {arch}",
+        "files": checksums(draft),
         "databases": files,
         "share_of_shapes": share,
         "records": {

@@ -13,7 +13,8 @@ import numpy as np
 from foretune.errors import InputError
 from foretune.predictor.features.conv import FEATURE_NAMES, FEATURE_VERSION
 from foretune.predictor.forest import Forest, load_forests, save_forests
-from foretune.predictor.ranking import JUDGE_FEATURES, RankingModel, judge_rows
+from foretune.predictor.manifest import checksum, demand_checksum, expected_checksums
+from foretune.predictor.ranking import JUDGE_FEATURES, RankingModel, judge_rows, shortlist
 from foretune.predictor.rules import CandidateRules
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class RankingBundle:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._expected = expected_checksums(self.folder)
         spec = self._read(_SPEC)
         for name, expected in feature_spec().items():
             if spec.get(name) != expected:
@@ -96,7 +98,9 @@ class RankingBundle:
         """Ranking of a direction; a KeyError if it has none, an InputError if it is damaged."""
         if direction not in self._models:
             content = self._content[direction]
-            forests = load_forests(self.folder / f"{direction}.forests")
+            path = self.folder / f"{direction}.forests"
+            forests = load_forests(path)
+            demand_checksum(forests.checksum, path, self._expected)
             try:
                 self._models[direction] = _ranking(content, forests)
             except InputError:
@@ -117,11 +121,14 @@ class RankingBundle:
     def _read(self, name: str) -> dict[str, Any]:
         path = self.folder / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            data = path.read_bytes()
         except FileNotFoundError:
             raise InputError("no model bundle here (the file is missing)", str(path)) from None
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", str(path)) from None
+        demand_checksum(checksum(data), path, self._expected)
+        try:
+            content = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise InputError(f"is damaged ({error}); train it again", str(path)) from None
         if not isinstance(content, dict):
@@ -146,7 +153,8 @@ def _ranking(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Ranki
     for trial[0, 0] in (0, 1):
         rules.outside(trial[0])
     none = np.zeros((1, len(candidates)))
-    judged = judge_rows(none, none, none == 0, trial).rows
+    short = shortlist(none, none == 0)
+    judged = judge_rows(short, short.log_shares, trial).rows
     if (first.num_features, first.num_outputs) != (len(FEATURE_NAMES), 2 * len(candidates)):
         raise ValueError("the first forest is for other features or candidates")
     if (judge.num_features, judge.num_outputs) != (judged.shape[1], 2):

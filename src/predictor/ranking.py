@@ -7,13 +7,15 @@ problem and says how probably each is within 1.10 of the best, and what picking 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from foretune.predictor.features.conv import FEATURE_NAMES
+from foretune.predictor.rules import CellKey, cell_key
 
 if TYPE_CHECKING:  # its import takes some milliseconds at start-up
     import numpy.typing as npt
@@ -24,8 +26,10 @@ if TYPE_CHECKING:  # its import takes some milliseconds at start-up
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
-#: How many of the first stage's candidates the judge looks at.
+#: How many candidates, the first by share, get a time and are looked at by the judge.
 JUDGED = 4
+#: Log time over the roofline where there is no candidate: never a reason to pick another.
+UNKNOWN_TIME = 5.0
 
 #: Problem features that the judge sees beside the first stage's answers.
 JUDGE_FEATURES = (
@@ -49,6 +53,8 @@ class Admission(NamedTuple):
     allowed : array of bool, shape (candidates,)
     last : array of bool, shape (candidates,)
         Candidates that could run but are not trusted here; they come after all that are allowed.
+    allowed_columns, last_columns : tuple of int
+        The same as numbers of the candidates.
     known : bool
         Whether problems of its kind were learnt.
     outside : str
@@ -57,6 +63,8 @@ class Admission(NamedTuple):
 
     allowed: Flags
     last: Flags
+    allowed_columns: tuple[int, ...]
+    last_columns: tuple[int, ...]
     known: bool
     outside: str
 
@@ -106,6 +114,12 @@ class RankingModel:
     first: Forest
     judge: Forest
     rules: CandidateRules
+    _parts: dict[tuple[int, ...], Forest] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _admissions: dict[tuple[object, ...], Admission] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def admit(
         self, raw: list[float], row: npt.NDArray[np.float32], may_run: Flags, naive: Flags
@@ -123,13 +137,22 @@ class RankingModel:
         may_run, naive : array of bool, shape (candidates,)
             Candidates that the caller can run, and those that only compute, slowly.
         """
-        cell = self.rules.cell(raw)
+        kind = cell_key(raw)
         outside = self.rules.outside(row)
+        key = (kind, outside == "", may_run.tobytes(), naive.tobytes())
+        found = self._admissions.get(key)
+        if found is None:
+            found = self._admissions[key] = self._admit(kind, not outside, may_run, naive)
+        return found._replace(outside=outside) if outside else found
+
+    def _admit(self, kind: CellKey, is_inside: bool, may_run: Flags, naive: Flags) -> Admission:
+        cell = self.rules.cell(kind)
         listed = cell.allowed & may_run
-        allowed = listed & ~naive if outside else listed & (cell.winners | ~naive)
+        allowed = listed & (cell.winners | ~naive) if is_inside else listed & ~naive
         if not allowed.any():
             allowed = listed if listed.any() else may_run
-        return Admission(allowed, listed & ~allowed, cell.known, outside)
+        last = listed & ~allowed
+        return Admission(allowed, last, _columns(allowed), _columns(last), cell.known, "")
 
     def assess_one(self, row: npt.NDArray[np.float32], admission: Admission) -> list[Ranked]:
         """Rank the candidates of one problem as `assess` does, in plain Python, which is quicker.
@@ -140,18 +163,33 @@ class RankingModel:
         admission : Admission
             Of `admit`.
         """
-        answers = self.first.predict_one(row).tolist()
-        count = len(self.candidates)
-        times = answers[count:]
-        allowed, last = admission.allowed.tolist(), admission.last.tolist()
-        order, rows = _judge_one(answers[:count], times, allowed, last, row)
+        columns = admission.allowed_columns
+        width = min(JUDGED, len(self.candidates))
+        shares = self._part(columns).predict_one(row).tolist()
+        highest = max(shares)
+        weights = [exp(share - highest) for share in shares]
+        total = sum(weights)
+        above = highest + log(total)
+        log_shares = [max(share - above, _OUT) for share in shares]
+        entropy = -sum([w / total * share for w, share in zip(weights, log_shares, strict=True)])
+        # The shortlist, and its order by share over time.
+        first = sorted(zip([-share for share in log_shares], columns, strict=True))[:width]
+        placed = []
+        for negated, column in first:
+            time = self._time(column, row)
+            placed.append((time + negated, column, -negated, time))
+        placed.sort()
+        for column in admission.last_columns[: width - len(placed)]:
+            placed.append((-2 * _OUT, column, _OUT, self._time(column, row)))
+        rows = _rows_one(placed, width, entropy, len(columns), row)
         ranked = []
-        for column, (odds, cost) in zip(order, self.judge.predict(rows).tolist(), strict=True):
-            if allowed[column]:
-                ranked.append((cost, Ranked(column, 1 / (1 + exp(-odds)), times[column])))
-            elif last[column]:
-                ranked.append((inf, Ranked(column, 0.0, times[column])))
-        ranked.sort(key=lambda pair: pair[0])
+        for place, (odds, cost) in enumerate(self.judge.predict(rows).tolist()):
+            _, column, _, time = placed[place]
+            if place < len(first):
+                ranked.append((cost, Ranked(column, 1 / (1 + exp(-odds)), time)))
+            else:
+                ranked.append((inf, Ranked(column, 0.0, time)))
+        ranked.sort(key=_cost)
         return [answer for _, answer in ranked]
 
     def assess(self, rows: npt.NDArray[np.float32], allowed: Flags, last: Flags) -> Assessment:
@@ -163,64 +201,130 @@ class RankingModel:
         allowed, last : array of shape (problems, candidates)
             Of `admit`.
         """
-        answers = self.first.predict(rows)
         count = len(self.candidates)
-        shares, times = answers[:, :count], answers[:, count:]
-        judged = judge_rows(shares, times, allowed, rows, last)
-        order = judged.order
-        verdict = self.judge.predict(judged.rows).reshape(*order.shape, 2)
-        at = np.arange(len(order))[:, None]
-        admitted = allowed[at, order]
-        good = np.where(admitted, 1 / (1 + np.exp(-verdict[..., 0])), 0.0)
-        again = np.argsort(np.where(admitted, verdict[..., 1], np.inf), axis=1, kind="stable")
-        order = order[at, again]
-        return Assessment(order, good[at, again], times[at, order])
+        shares = self._part(tuple(range(count))).predict(rows)
+        short = shortlist(shares, allowed, last)
+        times = np.full(short.order.shape, UNKNOWN_TIME)
+        for column in range(count):
+            problem, place = np.nonzero((short.order == column) & short.admitted)
+            times[problem, place] = self._part((count + column,)).predict(rows[problem])[:, 0]
+        judged = judge_rows(short, times, rows)
+        verdict = self.judge.predict(judged.rows).reshape(*judged.order.shape, 2)
+        at = np.arange(len(rows))[:, None]
+        good = np.where(judged.allowed, 1 / (1 + np.exp(-verdict[..., 0])), 0.0)
+        again = np.argsort(np.where(judged.allowed, verdict[..., 1], np.inf), 1, kind="stable")
+        return Assessment(judged.order[at, again], good[at, again], judged.times[at, again])
+
+    def _time(self, column: int, row: npt.NDArray[np.float32]) -> float:
+        return float(self._part((len(self.candidates) + column,)).predict_one(row)[0])
+
+    def _part(self, outputs: tuple[int, ...]) -> Forest:
+        """Give some outputs of the first stage; most are of no use to most problems."""
+        part = self._parts.get(outputs)
+        if part is None:
+            part = self._parts[outputs] = self.first.of_outputs(outputs)
+        return part
 
 
-class Judged(NamedTuple):
-    """First few candidates of problems by the first stage, and the judge's rows of them."""
+def _columns(flags: Flags) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(flags).tolist())
+
+
+def _cost(ranked: tuple[float, Ranked]) -> float:
+    return ranked[0]
+
+
+class Shortlist(NamedTuple):
+    """First few candidates of problems by share; arrays of shape (problems, judged candidates).
+
+    Attributes
+    ----------
+    order : array of int
+        Candidates.
+    log_shares : array
+    allowed : array of bool
+    admitted : array of bool
+        Allowed, or to come last. Places after them are empty, whatever `order` says.
+    entropy, several : array of shape (problems,)
+        Entropy of the shares, and how many candidates are allowed.
+    """
 
     order: npt.NDArray[np.intp]
-    rows: npt.NDArray[np.float32]
+    log_shares: Floats
+    allowed: Flags
+    admitted: Flags
+    entropy: Floats
+    several: npt.NDArray[np.intp]
 
 
-def judge_rows(
-    shares: Floats,
-    times: Floats,
-    allowed: Flags,
-    rows: npt.NDArray[np.float32],
-    last: Flags | None = None,
-) -> Judged:
-    """Put the first few candidates side by side.
+def shortlist(shares: Floats, allowed: Flags, last: Flags | None = None) -> Shortlist:
+    """Take the first few candidates by share.
+
+    Only these get a time and are judged: the others are hardly ever the best, and a time for each
+    candidate was more than half of all trees.
 
     Parameters
     ----------
     shares : array of shape (problems, candidates)
         Raw scores of winning.
-    times : array of shape (problems, candidates)
-        Log times over the roofline.
     allowed : array of shape (problems, candidates)
-    rows : array of shape (problems, features)
     last : array of shape (problems, candidates), optional
         Candidates to put after the allowed ones.
-
-    Returns
-    -------
-    Judged
-        Rows of shape (problems * JUDGED, judge features).
     """
-    scores = np.where(allowed, shares, _OUT)
+    scores = np.where(allowed, shares, -np.inf)
     scores = scores - scores.max(axis=1, keepdims=True)
     weights = np.exp(scores)
     total = weights.sum(axis=1, keepdims=True)
-    log_share = np.maximum(scores - np.log(total), _OUT)
-    entropy = -(weights / total * log_share).sum(axis=1)
-    merit = np.where(allowed, log_share - times, 2 * _OUT)
-    width = min(JUDGED, merit.shape[1])
-    place = merit if last is None else np.where(last, 1.5 * _OUT, merit)
-    order = np.argsort(-place, axis=1, kind="stable")[:, :width]
+    log_shares = np.maximum(scores - np.log(total), _OUT)
+    entropy = -(weights / total * log_shares).sum(axis=1)
+    admitted = allowed if last is None else allowed | last
+    place = np.where(allowed, log_shares, np.where(admitted, 2 * _OUT, 3 * _OUT))
+    order = np.argsort(-place, axis=1, kind="stable")[:, :JUDGED]
     at = np.arange(len(order))[:, None]
-    log_p, time, best = log_share[at, order], times[at, order], merit[at, order]
+    return Shortlist(
+        order,
+        log_shares[at, order],
+        allowed[at, order],
+        admitted[at, order],
+        entropy,
+        allowed.sum(axis=1),
+    )
+
+
+class Judged(NamedTuple):
+    """A shortlist by share over time, and the judge's rows of it.
+
+    Attributes
+    ----------
+    order, times, allowed : array of shape (problems, judged candidates)
+    rows : array of shape (problems * judged candidates, judge features)
+    """
+
+    order: npt.NDArray[np.intp]
+    times: Floats
+    allowed: Flags
+    rows: npt.NDArray[np.float32]
+
+
+def judge_rows(short: Shortlist, times: Floats, rows: npt.NDArray[np.float32]) -> Judged:
+    """Put the shortlisted candidates side by side.
+
+    Parameters
+    ----------
+    short : Shortlist
+    times : array of shape (problems, judged candidates)
+        Log times over the roofline.
+    rows : array of shape (problems, features)
+    """
+    merit = np.where(short.allowed, short.log_shares - times, 2 * _OUT)
+    place = np.where(short.allowed | ~short.admitted, merit, 1.5 * _OUT)
+    again = np.argsort(-place, axis=1, kind="stable")
+    at = np.arange(len(again))[:, None]
+    order, log_p, best = short.order[at, again], short.log_shares[at, again], merit[at, again]
+    admitted = short.admitted[at, again]
+    time = np.where(admitted, times[at, again], UNKNOWN_TIME)
+    named = np.where(admitted, order, -1)
+    width = order.shape[1]
     p = np.exp(log_p)
     others = _NOT_SELF[:width, :width]
     gap = time[:, None, :] - time[:, :, None]
@@ -231,65 +335,71 @@ def judge_rows(
     own[2] = np.where(others, gap, -_OUT).min(axis=2)
     own[3] = time
     own[4] = best - np.where(others, best[:, None, :], 2 * _OUT).max(axis=2)
-    own[5] = entropy[:, None]
+    own[5] = short.entropy[:, None]
     own[6] = _RANKS[:width]
-    own[7] = order
-    own[8] = order[:, :1]
-    own[8, :, 0] = order[:, min(1, width - 1)]
+    own[7] = named
+    own[8] = named[:, :1]
+    own[8, :, 0] = named[:, min(1, width - 1)]
     own[9] = (p[:, None, :] * (gap < -0.1)).sum(axis=2)
     own[10] = (p[:, None, :] * (np.abs(gap) < 0.1)).sum(axis=2)
-    own[11] = allowed.sum(axis=1)[:, None]
+    own[11] = short.several[:, None]
     judged[:, :, _OWN : _OWN + width] = log_p[:, None, :]
     judged[:, :, _OWN + width : _OWN + 2 * width] = gap
     judged[:, :, _OWN + 2 * width :] = rows[:, None, _JUDGE_AT]
-    return Judged(order, judged.reshape(-1, judged.shape[2]))
+    return Judged(order, time, short.allowed[at, again], judged.reshape(-1, judged.shape[2]))
 
 
-def _judge_one(
-    shares: list[float],
-    times: list[float],
-    allowed: list[bool],
-    last: list[bool],
+def _rows_one(
+    placed: list[tuple[float, int, float, float]],
+    width: int,
+    entropy: float,
+    several: int,
     row: npt.NDArray[np.float32],
-) -> tuple[list[int], npt.NDArray[np.float32]]:
-    scores = [share if good else _OUT for share, good in zip(shares, allowed, strict=True)]
-    highest = max(scores)
-    weights = [exp(score - highest) for score in scores]
-    total = sum(weights)
-    above = highest + log(total)
-    log_share = [max(score - above, _OUT) for score in scores]
-    entropy = -sum(w / total * share for w, share in zip(weights, log_share, strict=True))
-    columns = range(len(shares))
-    merit = [log_share[i] - times[i] if allowed[i] else 2 * _OUT for i in columns]
-    place = [-1.5 * _OUT if last[i] else -merit[i] for i in columns]
-    order = sorted(columns, key=place.__getitem__)[:JUDGED]
-    log_p, time = [log_share[i] for i in order], [times[i] for i in order]
+) -> npt.NDArray[np.float32]:
+    """Rows of `judge_rows` for the candidates of one problem.
+
+    `placed` holds, the best first, share over time (negated logarithm), candidate, log share and
+    log time.
+    """
+    empty = width - len(placed)
+    log_p = [entry[2] for entry in placed] + [_OUT] * empty
+    time = [entry[3] for entry in placed] + [UNKNOWN_TIME] * empty
+    merit = [-entry[0] for entry in placed] + [2 * _OUT] * empty
     p = [exp(share) for share in log_p]
-    best = [merit[i] for i in order]
-    several = sum(allowed)
-    judged = np.empty((len(order), _OWN + 2 * len(order) + len(_JUDGE_AT)), np.float32)
+    leader = placed[0][1]
+    runner_up = placed[min(1, width - 1)][1] if len(placed) > 1 or width == 1 else -1
+    numbers = []
+    for rank, (_, column, share, own_time) in enumerate(placed):
+        gap = [other - own_time for other in time]
+        ahead = near = 0.0
+        for weight, difference in zip(p, gap, strict=True):
+            if difference < -0.1:
+                ahead += weight
+            elif difference < 0.1:
+                near += weight
+        numbers += [
+            share,
+            share - _most_other(log_p, rank, _OUT),
+            -_most_other([-other for other in gap], rank, _OUT),
+            own_time,
+            merit[rank] - _most_other(merit, rank, 2 * _OUT),
+            entropy,
+            rank,
+            column,
+            leader if rank else runner_up,
+            ahead,
+            near,
+            several,
+            *log_p,
+            *gap,
+        ]
+    judged = np.empty((len(placed), _OWN + 2 * width + len(_JUDGE_AT)), np.float32)
+    judged[:, : -len(_JUDGE_AT)] = np.frombuffer(array("f", numbers), np.float32).reshape(
+        len(placed), -1
+    )
     judged[:, -len(_JUDGE_AT) :] = row[_JUDGE_AT]
-    heads = []
-    for rank, column in enumerate(order):
-        gap = [other - time[rank] for other in time]
-        others = [i for i in range(len(order)) if i != rank]
-        heads.append(
-            [
-                log_p[rank],
-                log_p[rank] - max([log_p[i] for i in others], default=_OUT),
-                min([gap[i] for i in others], default=-_OUT),
-                time[rank],
-                best[rank] - max([best[i] for i in others], default=2 * _OUT),
-                entropy,
-                rank,
-                column,
-                order[0] if rank else order[min(1, len(order) - 1)],
-                sum(p[i] for i in others if gap[i] < -0.1),
-                sum(share for share, ahead in zip(p, gap, strict=True) if -0.1 < ahead < 0.1),
-                several,
-                *log_p,
-                *gap,
-            ]
-        )
-    judged[:, : -len(_JUDGE_AT)] = heads
-    return order, judged
+    return judged
+
+
+def _most_other(values: list[float], rank: int, least: float) -> float:
+    return max(values[:rank] + values[rank + 1 :], default=least)

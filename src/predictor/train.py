@@ -29,15 +29,12 @@ from foretune.predictor.compare import BAD_SLOWDOWN
 from foretune.predictor.dataset import RankingData
 from foretune.predictor.features.conv import ROOFLINE_AT
 from foretune.predictor.forest import Forest
-from foretune.predictor.ranking import RankingModel, judge_rows
-from foretune.predictor.rules import CandidateRules
+from foretune.predictor.ranking import UNKNOWN_TIME, RankingModel, judge_rows, shortlist
+from foretune.predictor.rules import CandidateRules, cell_key
 from foretune.predictor.split import fold_of
 
 Floats = npt.NDArray[np.float64]
 
-
-# Log time over the roofline of a candidate that no record lists: never a reason to pick it.
-_UNKNOWN_TIME = 5.0
 
 _SHARES = TreeSettings(300, leaves=7)
 _TIMES = TreeSettings(400, leaves=7)
@@ -192,7 +189,7 @@ def _train_first(
         listed = np.isfinite(times[:, column])
         if not listed.any():
             # All its listings are in the fold that is left out.
-            answers.append(np.full((len(asked), 1), _UNKNOWN_TIME))
+            answers.append(np.full((len(asked), 1), UNKNOWN_TIME))
             continue
         target = np.log(times[listed, column]) - roofline[listed]
         regressor = train_regression(taught[listed], target, settings.times)
@@ -215,20 +212,26 @@ def _finish(
     settings: RankingSettings,
 ) -> RankingModel:
     rules = CandidateRules.learn(data, rows)
-    allowed = np.array([rules.cell(raw).allowed for raw in data.raw.tolist()])
+    allowed = np.array([rules.cell(cell_key(raw)).allowed for raw in data.raw.tolist()])
     count = len(data.candidates)
-    judged = judge_rows(answers[:, :count], answers[:, count:], allowed, rows)
+    short = shortlist(answers[:, :count], allowed)
+    times = np.take_along_axis(answers[:, count:], short.order, axis=1)
+    judged = judge_rows(short, times, rows)
+    # Places that no candidate fills teach nothing.
+    filled = judged.allowed.ravel()
     slowdown = np.take_along_axis(data.times, judged.order, axis=1) / data.best[:, None]
-    good = (slowdown <= BAD_SLOWDOWN).ravel().astype(np.float64)
+    slowdown = slowdown.ravel()[filled]
+    taught = judged.rows[filled]
+    good = (slowdown <= BAD_SLOWDOWN).astype(np.float64)
     cost = np.where(
         np.isfinite(slowdown),
         np.minimum(np.log(slowdown), settings.most_cost),
         settings.unlisted_cost,
-    ).ravel()
+    )
     judge = Forest.from_lightgbm(
         [
-            train_regression(judged.rows, good, settings.judge, "binary"),
-            train_regression(judged.rows, cost, settings.judge),
+            train_regression(taught, good, settings.judge, "binary"),
+            train_regression(taught, cost, settings.judge),
         ]
     )
     return RankingModel(data.candidates, stage.forest(), judge, rules)

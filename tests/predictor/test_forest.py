@@ -386,3 +386,27 @@ def test_answering_imports_no_learning_library(packed: bytes, tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("engine", ["numpy", "llvm"])
+def test_some_outputs_alone_give_the_same_bits(engine: model.Engine) -> None:
+    forest = Forest.from_lightgbm(_train(9, 4, rounds=8))
+    forest.engine = engine
+    rows = _rows(9, 30)
+    every = forest.predict(rows)
+    for outputs in ([0], [3], [2, 0], [1, 2, 3], []):
+        part = forest.of_outputs(outputs)
+        np.testing.assert_array_equal(part.predict(rows), every[:, outputs])
+        assert part.num_outputs == len(outputs)
+        for row, wanted in zip(rows[:3], every, strict=False):
+            np.testing.assert_array_equal(part.predict_one(row), wanted[outputs])
+
+
+def test_a_file_is_told_from_another_like_it(tmp_path: Path) -> None:
+    trees = _train(5, 1, rounds=2)
+    for bias in (0.0, 1.0):
+        forest = Forest.from_lightgbm(trees, bias=[bias])
+        save_forests(tmp_path / f"{bias}.forests", {"rank": forest})
+        save_forests(tmp_path / f"{bias} again.forests", {"rank": forest})
+    sums = {path.stem: load_forests(path).checksum for path in tmp_path.iterdir()}
+    assert sums["0.0"] == sums["0.0 again"] != sums["1.0"] == sums["1.0 again"]

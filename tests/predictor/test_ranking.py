@@ -20,6 +20,7 @@ from foretune.predictor.evaluate import evaluate
 from foretune.predictor.features.conv import feature_row, raw_numbers
 from foretune.predictor.forest import save_forests
 from foretune.predictor.ranking import RankingModel
+from foretune.predictor.rules import cell_key
 from foretune.predictor.split import part_of
 from foretune.predictor.train import RankingSettings, RankingTrainer
 
@@ -128,7 +129,7 @@ def test_outside_the_training_range_naive_is_not_picked() -> None:
     admission = model().admit(raw_numbers(inside), row, flags(*ALL), flags(NAIVE))
     assert not admission.outside
     assert admission.known
-    cell = model().rules.cell(raw_numbers(inside))
+    cell = model().rules.cell(cell_key(raw_numbers(inside)))
     naive = model().candidates.index(NAIVE)
     assert admission.allowed[naive] == cell.winners[naive]
 
