@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -190,6 +191,37 @@ def fast_divisor(divisor: int) -> tuple[int, int]:
     multiplier = (2**32 * (2**shift - divisor)) // divisor + 1
     # struct packs signed; the kernel reads the same bits unsigned.
     return (multiplier - 2**32 if multiplier >= 2**31 else multiplier), shift
+
+
+def embed(plan: Plan, names: Mapping[str, Argument], workspace: int) -> tuple[Launch, ...]:
+    """Make a plan a part of another one.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a problem that is a step of a larger one, such as a matrix product.
+    names : mapping
+        What takes the place of the plan's tensors.
+    workspace : int
+        Where the plan's own workspace starts in that of the whole, a multiple of
+        `WORKSPACE_ALIGNMENT`.
+
+    Examples
+    --------
+    >>> kernel = KernelSource("gemm/solvers/naive.cl", "gemm_naive", (("THREADS", 64),))
+    >>> part = Plan((Launch(kernel, (1, 1, 1), ("a", "b", "c", Workspace(256))),), 512)
+    >>> embed(part, {"a": "w", "b": Workspace(), "c": "y"}, 4096)[0].arguments
+    ('w', Workspace(offset=0), 'y', Workspace(offset=4352))
+    """
+
+    def placed(argument: Argument) -> Argument:
+        if isinstance(argument, Workspace):
+            return Workspace(workspace + argument.offset)
+        return names.get(argument, argument) if isinstance(argument, str) else argument
+
+    return tuple(
+        replace(launch, arguments=tuple(map(placed, launch.arguments))) for launch in plan.launches
+    )
 
 
 def align(size: int) -> int:
