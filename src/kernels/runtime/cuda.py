@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,30 @@ from foretune.kernels.runtime.parameters import Parameters
 from foretune.kernels.runtime.properties import DeviceProperties
 
 _HOW_TO_GET = "pip install 'foretune[cuda]'"
+#: One thread waits for a word of the host's memory to change, 20 ms at most: what is launched
+#: behind it starts without gaps, however long launching takes, and a full queue can't lock up.
+_GATE = b"""
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry gate(.param .u64 word) {
+    .reg .u64 %address, %start, %now;
+    .reg .u32 %value;
+    .reg .pred %go;
+    ld.param.u64 %address, [word];
+    mov.u64 %start, %globaltimer;
+again:
+    ld.volatile.global.u32 %value, [%address];
+    setp.ne.u32 %go, %value, 0;
+    @%go bra done;
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %start;
+    setp.lt.u64 %go, %now, 20000000;
+    @%go bra again;
+done:
+    ret;
+}
+\0"""
 #: Drivers answer so if there is no memory, and if there is no device.
 _OUT_OF_MEMORY, _NO_DEVICE = 2, 100
 
@@ -126,9 +151,10 @@ class CudaBuffer(Buffer):
 class CudaKernel(Kernel):
     """A function of a loaded module."""
 
-    def __init__(self, device: CudaDevice, function: Any) -> None:
+    def __init__(self, device: CudaDevice, function: Any, dynamic_local: int = 0) -> None:
         self._device = device
         self._function = function
+        self._dynamic_local = dynamic_local
 
     def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
@@ -136,14 +162,15 @@ class CudaKernel(Kernel):
         """Lay out the parameters once."""
         from cuda.bindings import driver
 
-        device, function = self._device, self._function
+        device, function, dynamic_local = self._device, self._function, self._dynamic_local
         parameters = Parameters([_value(argument) for argument in arguments])
         launch_kernel = driver.cuLaunchKernel
 
         def launch() -> None:
             with device.current():
                 (status,) = launch_kernel(
-                    *(function, *grid, threads, 1, 1, 0, device.stream, parameters.address, 0)
+                    *(function, *grid, threads, 1, 1, dynamic_local),
+                    *(device.stream, parameters.address, 0),
                 )
             if status != 0:
                 _raise(int(status), "cuLaunchKernel")
@@ -186,6 +213,7 @@ class CudaDevice(Device):
             wave_size=get("WARP_SIZE"),
             local_memory=get("MAX_SHARED_MEMORY_PER_BLOCK"),
             max_threads=get("MAX_THREADS_PER_BLOCK"),
+            dynamic_local_memory=get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             clock_mhz=get("CLOCK_RATE") // 1000,
             # Two transfers in each clock.
             bandwidth_gbs=2 * memory_hz * get("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9,
@@ -213,7 +241,21 @@ class CudaDevice(Device):
         with self.current():
             module = _call(self._driver.cuModuleLoadData, binary)
             function = _call(self._driver.cuModuleGetFunction, module, name.encode())
-        return CudaKernel(self, function)
+            dynamic = self._dynamic_local(module)
+            if dynamic:
+                largest = self._driver.CUfunction_attribute
+                limit = largest.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                _call(self._driver.cuFuncSetAttribute, function, limit, dynamic)
+        return CudaKernel(self, function, dynamic)
+
+    def _dynamic_local(self, module: Any) -> int:
+        """Bytes that a kernel asks for by DYNAMIC_LOCAL_SIZE; 0 if it doesn't."""
+        status, address, _ = self._driver.cuModuleGetGlobal(module, b"dynamic_local_bytes")
+        if status != 0:
+            return 0
+        size = np.zeros(1, np.int32)
+        _call(self._driver.cuMemcpyDtoH, size.ctypes.data, address, size.nbytes)
+        return int(size[0])
 
     def alloc(self, nbytes: int) -> CudaBuffer:
         """Take memory."""
@@ -264,12 +306,28 @@ class CudaDevice(Device):
     def time_ms(self, work: Callable[[], None]) -> float:
         """Time between two events around the launches."""
         before, after = self._events
+        gate, word = self._gate
         with self.current():
+            word.value = 0
+            gate()
             _call(self._driver.cuEventRecord, before, self.stream)
-            work()
-            _call(self._driver.cuEventRecord, after, self.stream)
+            try:
+                work()
+                _call(self._driver.cuEventRecord, after, self.stream)
+            finally:
+                word.value = 1
             _call(self._driver.cuEventSynchronize, after)
             return float(_call(self._driver.cuEventElapsedTime, before, after))
+
+    @cached_property
+    def _gate(self) -> tuple[Callable[[], None], ctypes.c_uint32]:
+        """Give what holds the stream back, and the word that opens it."""
+        with self.current():
+            word = _call(self._driver.cuMemHostAlloc, 64, 2)
+            address = int(_call(self._driver.cuMemHostGetDevicePointer, word, 0))
+        kernel = self.load(_GATE, "gate")
+        opened = ctypes.c_uint32.from_address(int(word))
+        return kernel.bind((1, 1, 1), 1, [CudaBuffer(address, 4)]), opened
 
 
 def _value(argument: LaunchArgument) -> int | bytes:

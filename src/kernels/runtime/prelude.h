@@ -18,6 +18,12 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
+// Local memory whose size may be beyond what static arrays have on some backends.
+#ifndef DYNAMIC_LOCAL
+#define DYNAMIC_LOCAL_SIZE(bytes)
+#define DYNAMIC_LOCAL(type, name, bytes) LOCAL type name[(bytes) / sizeof(type)]
+#endif
+
 // Offsets that may pass 2**31.
 typedef long wide;
 

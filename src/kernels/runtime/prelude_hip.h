@@ -6,6 +6,7 @@
 #define FUNCTION static inline __attribute__((device)) __attribute__((always_inline))
 #define GLOBAL
 #define LOCAL __attribute__((shared))
+#define LOCAL_POINTER
 #define RESTRICT __restrict__
 #define BARRIER()                                              \
     do {                                                       \

@@ -4,6 +4,7 @@
 #define FUNCTION static inline
 #define GLOBAL __global
 #define LOCAL __local
+#define LOCAL_POINTER __local
 #define RESTRICT restrict
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define THREAD ((int)get_local_id(0))

@@ -32,6 +32,8 @@ class DeviceProperties:
         Last cache that all compute units share; 0 where the driver doesn't say.
     memory_bytes : int
         Device memory.
+    dynamic_local_memory : int
+        Bytes of it that one block may use by DYNAMIC_LOCAL (prelude.h); 0 where it's the same.
     driver : str
         Version of the driver or run-time.
     compiler : str
@@ -49,5 +51,6 @@ class DeviceProperties:
     bandwidth_gbs: float = 0.0
     l2_bytes: int = 0
     memory_bytes: int = 0
+    dynamic_local_memory: int = 0
     driver: str = ""
     compiler: str = ""

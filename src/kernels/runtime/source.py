@@ -25,9 +25,14 @@ def whole_source(file: str, backend: str) -> str:
     backend : str
         Names the prelude.
     """
-    prelude = source_folder() / "runtime" / f"prelude_{backend}.h"
-    common = source_folder() / "runtime" / "prelude.h"
-    return "\n".join(_inlined(path) for path in (prelude, common, source_folder() / file))
+    return f"{prelude(backend)}\n{_inlined(source_folder() / file)}"
+
+
+@lru_cache(maxsize=8)
+def prelude(backend: str) -> str:
+    """Give the words that kernels may use with a backend."""
+    folder = source_folder() / "runtime"
+    return "\n".join(_inlined(folder / name) for name in (f"prelude_{backend}.h", "prelude.h"))
 
 
 def _inlined(path: Path) -> str:
