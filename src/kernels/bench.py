@@ -1,0 +1,211 @@
+"""A problem set up on a device: candidates are tried one by one, then race."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import prod
+from typing import Any
+
+from foretune.kernels.check import Checker
+from foretune.kernels.memory import ProblemMemory
+from foretune.kernels.measure import (
+    ClockError,
+    DeviceSampler,
+    MeasureOptions,
+    Measurement,
+    Race,
+    failure_reason,
+)
+from foretune.kernels.problem import Problem
+from foretune.kernels.runtime.device import CompileError, DeviceError, OutOfDeviceMemoryError
+from foretune.kernels.runtime.executor import Executor
+from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.solver import Candidate, Plan
+
+#: A candidate estimated to be this many times slower than the fastest is not run at all,
+_HOPELESS_ESTIMATE = 4.0
+#: if it would hold the device up for so long.
+_LONG_MS = 20.0
+#: Operations per second that even bad candidates reach.
+_LEAST_RATE = {"cpu": 1e9}
+_LEAST_GPU_RATE = 2e10
+#: Threads that keep one compute unit of a GPU busy.
+_UNIT_THREADS = 2048
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a candidate.
+
+    Parameters
+    ----------
+    status : str
+        "measured", "too slow" (not run, by an estimate), "wrong", "out of memory",
+        "compile error", "failed"; tuning adds "crashed" and "hung".
+    reason : str
+        Why it isn't "measured"; "" if it is.
+    workspace : int
+        Bytes that it needs.
+    error : float or None
+        Largest difference from the naive solver, where it was checked.
+    estimate_ms : float or None
+        What a candidate that was too slow takes at least.
+    """
+
+    status: str
+    reason: str = ""
+    workspace: int = 0
+    error: float | None = None
+    estimate_ms: float | None = None
+
+
+class Bench:
+    """Tries candidates of a problem and times the good ones against each other.
+
+    Parameters
+    ----------
+    executor : Executor
+    problem : Problem
+    check : bool, default False
+        Whether results are compared with the naive solver's.
+    options : MeasureOptions, optional
+
+    Raises
+    ------
+    OutOfDeviceMemoryError
+        If the tensors don't fit.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        problem: Problem,
+        *,
+        check: bool = False,
+        options: MeasureOptions | None = None,
+    ) -> None:
+        self.executor = executor
+        self.problem = problem
+        memory = ProblemMemory(executor.device, problem)
+        try:
+            self._checker = Checker(executor, problem, memory) if check else None
+        except BaseException:
+            memory.free()
+            raise
+        self._sampler = DeviceSampler(executor, memory)
+        self.race = Race(self._sampler, options)
+
+    def attempt(self, candidate: Candidate[Any]) -> Outcome:
+        """Run a candidate for the first time; it enters the race if all is well."""
+        plan = candidate.solver.plan(self.problem, candidate.config)
+        try:
+            estimate = self._estimate(candidate)
+            best = self.race.best_ms
+            if estimate and best and estimate > max(_LONG_MS, _HOPELESS_ESTIMATE * best):
+                reason = f"would take {estimate:.3g} ms or more, the fastest takes {best:.3g} ms"
+                return Outcome("too slow", reason, plan.workspace, estimate_ms=estimate)
+            self._sampler.add(candidate.key, plan)
+            error = self._error(candidate)
+            wrong = self._why_wrong(candidate, error)
+            if wrong is not None:
+                self._sampler.remove(candidate.key)
+                return Outcome("wrong", wrong, plan.workspace, error)
+            self.race.enter(candidate.key)
+        except OutOfDeviceMemoryError as failure:
+            return Outcome("out of memory", failure_reason(failure), plan.workspace)
+        except CompileError as failure:
+            return Outcome("compile error", failure_reason(failure), plan.workspace)
+        except (DeviceError, ClockError) as failure:
+            self._sampler.remove(candidate.key)
+            return Outcome("failed", failure_reason(failure), plan.workspace)
+        return Outcome("measured", "", plan.workspace, error)
+
+    def run_race(self, keys: Sequence[str] | None = None, until: float = float("inf")) -> None:
+        """Let candidates that have entered race; all of them by default."""
+        if keys is not None:
+            for key in self.race.results:
+                if key not in keys:
+                    self.race.leave(key, "not among the first")
+        self.race.run(until)
+
+    @property
+    def results(self) -> dict[str, Measurement]:
+        """Times so far."""
+        return self.race.results
+
+    def close(self) -> None:
+        """Give all memory back."""
+        if self._checker is not None:
+            self._checker.free()
+        self._sampler.close()
+
+    def _estimate(self, candidate: Candidate[Any]) -> float | None:
+        """Milliseconds that a candidate takes at least, told by a part of its work.
+
+        The part is the same problem with a batch of one, which needs no other kernel. None where
+        the whole can't take long, or nobody is there to lose against, or there is no such part.
+        """
+        properties = self.executor.device.properties
+        rate = _LEAST_RATE.get(properties.arch, _LEAST_GPU_RATE)
+        part = one_of_batch(self.problem)
+        if self.race.best_ms is None or part is None:
+            return None
+        if 1e3 * self.problem.flops / rate < _LONG_MS:
+            return None
+        solver = candidate.solver
+        if not solver.is_applicable(part, properties):
+            return None
+        if candidate.config not in solver.space(part, properties):
+            return None
+        plan = solver.plan(part, candidate.config)
+        key = f"{candidate.key} of one"
+        self._sampler.add(key, plan)
+        try:
+            self._sampler.sample(key, 1)
+            took = self._sampler.sample(key, 1)
+        finally:
+            self._sampler.remove(key)
+        whole: Any = self.problem
+        return took * max(1.0, whole.batch * filled_share(plan, properties))
+
+    def _error(self, candidate: Candidate[Any]) -> float | None:
+        if self._checker is None:
+            return None
+        self._checker.poison()
+        self._sampler.run(candidate.key)
+        return self._checker.error()
+
+    def _why_wrong(self, candidate: Candidate[Any], error: float | None) -> str | None:
+        if self._checker is None or error is None:
+            return None
+        return self._checker.why_wrong(error, getattr(candidate.solver, "fp32_tolerance", 0.0))
+
+
+def one_of_batch(problem: Problem) -> Problem | None:
+    """Give a problem with its batch cut to one; None if it has none to cut.
+
+    Examples
+    --------
+    >>> from foretune.kernels.conv.problem import ConvProblem
+    >>> one_of_batch(ConvProblem("F", 16, 3, (8, 8), 4, (3, 3))).batch
+    1
+    >>> one_of_batch(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3))) is None
+    True
+    """
+    described: Any = problem
+    if not is_dataclass(described) or "batch" not in {field.name for field in fields(described)}:
+        return None
+    if getattr(described, "batch", 1) <= 1:
+        return None
+    part: Problem = replace(described, batch=1)
+    return part
+
+
+def filled_share(plan: Plan, device: DeviceProperties) -> float:
+    """Share of a device that a plan's largest launch keeps busy, at most 1."""
+    if device.arch == "cpu":
+        blocks = max(prod(launch.grid) for launch in plan.launches)
+        return min(1.0, blocks / device.compute_units)
+    threads = max(prod(launch.grid) * launch.kernel.threads for launch in plan.launches)
+    return min(1.0, threads / (device.compute_units * _UNIT_THREADS))

@@ -1,0 +1,132 @@
+"""Whether a candidate computes what the naive solver computes, found out on the device."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from foretune.kernels.memory import ProblemMemory
+from foretune.kernels.problem import Problem
+from foretune.kernels.registry import naive_solver
+from foretune.kernels.runtime.device import Buffer
+from foretune.kernels.runtime.executor import Executor
+from foretune.kernels.solver import KernelSource, Launch, Plan
+
+#: Largest difference over the size of the sums, by the type of the output.
+TOLERANCES = {"FP32": 1e-5, "FP16": 5e-3, "BF16": 2e-2}
+_DTYPES = {"FP32": 0, "FP16": 1, "BF16": 2}
+_BLOCKS, _THREADS = 256, 64
+#: All bits set is NaN in every type: an element that isn't written shows.
+_POISON = 0xFF
+
+
+class Checker:
+    """Compares outputs with the naive solver's, computed once in FP32 from the same inputs.
+
+    Parameters
+    ----------
+    executor : Executor
+    problem : Problem
+    memory : ProblemMemory
+        Of the problem.
+
+    Raises
+    ------
+    OutOfDeviceMemoryError
+        If the reference doesn't fit beside the problem.
+    """
+
+    def __init__(self, executor: Executor, problem: Problem, memory: ProblemMemory) -> None:
+        self._executor = executor
+        self._memory = memory
+        self._device = device = executor.device
+        self._expected = device.alloc(memory.output.size * 4)
+        try:
+            self._worst = device.alloc(2 * 4 * _BLOCKS * _THREADS)
+            self._compute_expected(problem)
+        except BaseException:
+            self.free()
+            raise
+        # A sum's rounding grows with the magnitudes in it; of normal numbers |xw| is 0.64 on average.
+        self._sum_size = 0.64 * problem.flops / (2 * max(1, memory.output.size))
+
+    def _compute_expected(self, problem: Problem) -> None:
+        exact = in_fp32(problem)
+        naive = naive_solver(problem.operation)
+        memory = ProblemMemory(self._device, exact, like=self._memory.output.dtype)
+        try:
+            config = naive.default_config(exact, self._device.properties)
+            plan = naive.plan(exact, config)
+            memory.reserve_workspace(plan.workspace)
+            buffers = {**memory.buffers, memory.output.name: self._expected}
+            self._executor.prepare(plan, buffers)()
+            self._device.synchronize()
+        finally:
+            memory.free()
+
+    def poison(self) -> None:
+        """Fill the output with what no candidate writes."""
+        output = self._memory.buffers[self._memory.output.name]
+        assert output is not None
+        self._device.fill(output, _POISON)
+
+    def error(self) -> float:
+        """Largest difference of the output over the size of its sums."""
+        tensor = self._memory.output
+        kernel = KernelSource(
+            "check.cl",
+            "largest_difference",
+            (("THREADS", _THREADS), ("DTYPE", _DTYPES[tensor.dtype])),
+        )
+        arguments = ("output", "expected", "worst", struct.pack("<q", tensor.size))
+        buffers: dict[str, Buffer | None] = {
+            "output": self._memory.buffers[tensor.name],
+            "expected": self._expected,
+            "worst": self._worst,
+        }
+        plan = Plan((Launch(kernel, (_BLOCKS, 1, 1), arguments),))
+        self._executor.prepare(plan, buffers)()
+        worst = np.empty((_BLOCKS * _THREADS, 2), np.float32)
+        self._device.synchronize()
+        self._device.read(self._worst, worst)
+        largest, magnitude = worst.max(axis=0)
+        return float(largest) / max(float(magnitude), self._sum_size, 1e-30)
+
+    def why_wrong(self, error: float, tolerance: float = 0.0) -> str | None:
+        """Say why an error is too large; None if it isn't.
+
+        Parameters
+        ----------
+        error : float
+            From `error`.
+        tolerance : float, optional
+            Of the solver, where it allows itself more than its type asks for.
+        """
+        allowed = max(TOLERANCES[self._memory.output.dtype], tolerance)
+        if error <= allowed:
+            return None
+        return f"differs from the naive solver by {error:.3g} of the sums, {allowed:.3g} is allowed"
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self._expected.free()
+        if hasattr(self, "_worst"):
+            self._worst.free()
+
+
+def in_fp32(problem: Problem) -> Problem:
+    """Give the same problem with all tensors in FP32.
+
+    Examples
+    --------
+    >>> from foretune.kernels.conv.problem import ConvProblem
+    >>> in_fp32(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3), dtype="FP16")).out_dtype
+    'FP32'
+    """
+    described: Any = problem
+    names = [field.name for field in fields(described) if field.name.endswith("dtype")]
+    exact: Problem = replace(described, **dict.fromkeys(names, "FP32"))
+    return exact
