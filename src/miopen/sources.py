@@ -6,7 +6,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -25,6 +26,7 @@ from foretune.miopen.log import (
     source_name,
 )
 
+_MODEL = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)")
 _KEY = re.compile(r"\d+(?:-[\w.]+){9,}")
 
 
@@ -37,14 +39,15 @@ class ModelOptions:
     inputs : tuple of str, optional
         Shapes of its input, one text for each run: "1x3x224x224", several tensors as
         "1x3x64x64,1x77x768", named ones as "x=1x3x64x64".
-    dtype : str, default "fp32"
-        Type of the parameters and inputs.
+    dtype : str, default ""
+        Type of parameters and inputs, such as "fp16", or with ``autocast`` its type; "" for the
+        model's own. An ONNX file has its own.
     backward : bool, default False
         Also the gradients.
     channels_last : bool, default False
         Whether model and inputs are in channels-last memory format.
     autocast : bool, default False
-        Whether it runs under ``torch.autocast``, in ``dtype``.
+        Whether it runs under ``torch.autocast``; in fp16 if there is no ``dtype``.
 
     Examples
     --------
@@ -53,7 +56,7 @@ class ModelOptions:
     """
 
     inputs: tuple[str, ...] = ()
-    dtype: str = "fp32"
+    dtype: str = ""
     backward: bool = False
     channels_last: bool = False
     autocast: bool = False
@@ -83,7 +86,7 @@ class Source:
     errors: tuple[ProblemLine, ...] = ()
 
 
-def read_source(source: str | os.PathLike[str], options: ModelOptions | None = None) -> Source:  # noqa: ARG001
+def read_source(source: str | os.PathLike[str], options: ModelOptions | None = None) -> Source:
     r"""Find the convolutions that a program asks for, with how often it does.
 
     The kind of source is recognised: ``model.py:build`` is a PyTorch model, ``model.onnx`` an ONNX
@@ -116,7 +119,84 @@ def read_source(source: str | os.PathLike[str], options: ModelOptions | None = N
     ...     list(read_source(path).counts.values())
     [3]
     """
-    return _read_file(os.fspath(source))
+    text, options = os.fspath(source), options or ModelOptions()
+    model = _MODEL.fullmatch(text)
+    if model:
+        return _read_model(model[1], model[2], options)
+    if text.lower().endswith(".onnx"):
+        return _read_onnx(text, options)
+    if text.lower().endswith(".py"):
+        raise InputError(f"name what builds the model too, such as {text}:build", text)
+    return _read_file(text)
+
+
+def takes_model_options(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a model, so that `ModelOptions` say how it is run.
+
+    Examples
+    --------
+    >>> takes_model_options("net.py:build"), takes_model_options("program.log")
+    (True, False)
+    """
+    text = os.fspath(source)
+    return bool(_MODEL.fullmatch(text)) or text.lower().endswith(".onnx")
+
+
+def _read_model(path: str, name: str, options: ModelOptions) -> Source:
+    with _extra("torch", path):
+        from foretune.torch.model_file import trace_model_file
+    traced = trace_model_file(
+        path,
+        name,
+        options.inputs,
+        dtype=options.dtype,
+        backward=options.backward,
+        channels_last=options.channels_last,
+        autocast=options.autocast,
+    )
+    notes = []
+    if traced.native:
+        notes.append(f"convolutions that PyTorch computes itself: {_list(traced.native)}")
+    if options.channels_last and os.environ.get("PYTORCH_MIOPEN_SUGGEST_NHWC") != "1":
+        notes.append(
+            "PyTorch hands channels-last tensors to MIOpen as NCHW; if the program runs with "
+            "PYTORCH_MIOPEN_SUGGEST_NHWC=1, set it here too"
+        )
+    return _model_source(f"{path}:{name}", traced.counts, notes)
+
+
+def _read_onnx(path: str, options: ModelOptions) -> Source:
+    if options.backward:
+        raise InputError("an ONNX file has no gradients; leave out --backward", path)
+    with _extra("onnx", path):
+        from foretune.miopen.onnx_graph import read_onnx
+    found = read_onnx(path, options.inputs)
+    notes = []
+    if found.left_out:
+        notes.append(f"convolutions that are left out: {_list(found.left_out)}")
+    return _model_source(path, dict(found.counts), notes)
+
+
+def _model_source(name: str, counts: dict[ConvProblem, int], notes: list[str]) -> Source:
+    if not counts:
+        hint = f"; {notes[0]}" if notes else ""
+        raise InputError(f"the model asks MIOpen for no convolution{hint}", name)
+    return Source(counts, tuple(notes))
+
+
+def _list(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in Counter(counts).most_common())
+
+
+@contextmanager
+def _extra(name: str, where: str) -> Iterator[None]:
+    """Say what to install if the block fails for want of an extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != name:
+            raise
+        raise InputError(f"needs {name}: pip install 'foretune[{name}]'", where) from None
 
 
 def _read_file(path: str) -> Source:
@@ -156,7 +236,7 @@ def _read_log(reader: LogReader) -> Source:
         if line.error:
             errors.append(line)
     errors += map(issue_line, reader.issues)
-    others = ", ".join(f"{count} {name}" for name, count in reader.other_operations.most_common())
+    others = _list(reader.other_operations)
     note = f"operations that are no convolution: {others}" if others else ""
     if not counts and not errors:
         raise InputError(f"{HOW_TO_LOG}{'; ' if note else ''}{note}", reader.log.file)

@@ -24,8 +24,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         y: Tensor = self.first(x) + self.time(time)[:, :, None, None]
-        z: Tensor = self.shortcut(x)
-        return z + self.second(y)
+        shortcut: Tensor = self.shortcut(x)
+        changed: Tensor = self.second(y)
+        return changed + shortcut
 
 
 class Attention(nn.Module):
