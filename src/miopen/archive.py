@@ -9,13 +9,13 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
 from foretune.errors import InputError
+from foretune.files import replace_file as replace_file
 
 BLOCK_BYTES = 1 << 20
 BROKEN_ARCHIVE = (EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -244,43 +244,6 @@ def _decode(
             yield number, line.decode(errors=errors).rstrip("\r")
         except UnicodeDecodeError:
             log.report(number, "not UTF-8; the line is skipped")
-
-
-@contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Path of an empty temporary file that takes the place of ``path`` when the block ends well.
-
-    Readers see the old file or the new one, never half of it. If the block raises, the old file
-    stays and the temporary one is removed.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     with replace_file(Path(folder, "a.txt")) as temporary:
-    ...         _ = temporary.write_text("hello")
-    ...     Path(folder, "a.txt").read_text()
-    'hello'
-    """
-    # Its imports take as long as reading a file of problems.
-    from tempfile import mkstemp
-
-    path = Path(path)
-    if path.is_dir():
-        raise InputError("this is a directory, expected a file", str(path))
-    try:
-        # The same folder, because a rename across file systems is not atomic.
-        handle, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", str(path)) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def open_for_writing(path: Path, suffix: str) -> IO[bytes]:

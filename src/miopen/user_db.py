@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune.errors import InputError
+from foretune.files import MOUNTS, file_system_kind
 from foretune.miopen.archive import replace_file
 from foretune.miopen.ledger import Entry
 from foretune.miopen.lock import temporary_folder
@@ -31,8 +32,6 @@ _RELEASE = re.compile(
 _NETWORKED = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "coda", "ocfs2", "afs", "lustre", "ceph"}
 )
-_MOUNTS = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def default_folder(environment: Mapping[str, str] | None = None) -> str:
     return path
 
 
-def network_file_system(path: str | os.PathLike[str], mounts: Path = _MOUNTS) -> str:
+def network_file_system(path: str | os.PathLike[str], mounts: Path = MOUNTS) -> str:
     """Kind of the network file system that a path is on; empty if it is on another.
 
     Parameters
@@ -206,20 +205,7 @@ def network_file_system(path: str | os.PathLike[str], mounts: Path = _MOUNTS) ->
     >>> network_file_system("/", Path("no such list"))
     ''
     """
-    try:
-        lines = mounts.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    parts = Path(os.path.realpath(path)).parts
-    depth, kind = 0, ""
-    for line in lines:
-        head, _, tail = line.partition(" - ")
-        where = head.split()[4:5]
-        if where and tail:
-            point = Path(_OCTAL.sub(lambda match: chr(int(match[1], 8)), where[0])).parts
-            # Of two mounts on one place the later covers the earlier.
-            if len(point) >= depth and parts[: len(point)] == point:
-                depth, kind = len(point), tail.split()[0]
+    kind = file_system_kind(path, mounts)
     return kind if kind in _NETWORKED else ""
 
 
