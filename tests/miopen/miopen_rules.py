@@ -195,9 +195,9 @@ def transposes(p: Physical, _arch: str) -> int:
     return p.n * (p.c + p.k) * prod(p.y) * p.size
 
 
-def filters(images: Callable[[Physical], int]) -> Callable[[Physical, str], int]:
+def filters(images: Callable[[Physical], int] | int) -> Callable[[Physical, str], int]:
     def need(p: Physical, _arch: str) -> int:
-        parts = ceil(p.n / images(p))
+        parts = ceil(p.n / (images if isinstance(images, int) else images(p)))
         return parts * p.w_bytes if parts > 1 else 0
 
     return need
@@ -214,7 +214,7 @@ def ocl_1x1(p: Physical, _arch: str) -> int:
 
 
 def fft(p: Physical, _arch: str) -> int:
-    s = {(7, 7): 12, (14, 14): 18}.get(p.x, 32)
+    s = 12 if p.x == (7, 7) else 18 if p.x == (14, 14) else 32
     x, w, y = p.n * p.c + 64, p.c * p.k + 64, p.n * p.k + 64
     most = max(x + w, y) if p.direction == "F" else max(y + w, x)
     return 16 * s * (1 + s // 2) * most
@@ -246,8 +246,8 @@ WORKSPACES: tuple[tuple[str, Callable[[Physical, str], int]], ...] = (
     (r"Conv(Ocl|Hip)DirectFwd.*", none),
     (r"ConvOclBwdWrW1x1", ocl_1x1),
     (r"ConvOclBwdWrW53", filters(images_of_53)),
-    (r"ConvOclBwdWrW2NonTunable", filters(lambda _: 1)),
-    *((rf"ConvOclBwdWrW2<{n}>", filters(lambda _, n=n: n)) for n in (1, 2, 4, 8, 16)),
+    (r"ConvOclBwdWrW2NonTunable", filters(1)),
+    *((rf"ConvOclBwdWrW2<{n}>", filters(n)) for n in (1, 2, 4, 8, 16)),
     (r"ConvAsmImplicitGemmGTCDynamic(Fwd|Bwd|Wrw)XdlopsNHWC", nhwc_copies),
     (r"ConvAsmImplicitGemmGTCDynamicWrwXdlops", fp32_filter),
     (r"ConvAsmImplicitGemmGTCDynamic(Fwd|Bwd)Xdlops", none),
