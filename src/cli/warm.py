@@ -19,6 +19,7 @@ from typing import Any
 from foretune.api import known_archs
 from foretune.cli.gpu import find_gpu
 from foretune.cli.json_text import to_json
+from foretune.cli.model_options import add_model_arguments, model_options
 from foretune.cli.table import format_table, printable
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
@@ -32,7 +33,7 @@ from foretune.miopen.predictor import (
     MIOpenPredictor,
     shipped_models,
 )
-from foretune.miopen.sources import ModelOptions, read_source
+from foretune.miopen.sources import read_source
 from foretune.miopen.tuning_script import BASIS, Estimate, estimate_tuning, tuning_script
 from foretune.miopen.user_db import default_folder, network_file_system
 from foretune.miopen.warm import Changes, Target, decide, warm
@@ -58,6 +59,7 @@ exit codes: 0 all was done; 2 some input can't be used (all other is used nevert
 """
 
 _SCRIPT = "foretune-tune.sh"
+_WITHDRAWN = "not sure any more or in MIOpen's own find-db"
 #: What became of problems -> in words; the order of the report.
 _OUTCOMES = {
     "written": "written",
@@ -131,18 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models", metavar="FOLDER", help="models that foretune train made (default: the shipped)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    model = parser.add_argument_group("if SOURCE is a model")
-    model.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="SHAPE",
-        help="shape of its input, such as 1x3x224x224; several times for several sizes",
-    )
-    model.add_argument("--dtype", default="fp32", help="its data type (default %(default)s)")
-    model.add_argument("--backward", action="store_true", help="with the gradients")
-    model.add_argument("--channels-last", action="store_true", help="in channels-last format")
-    model.add_argument("--autocast", action="store_true", help="under torch.autocast")
+    add_model_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -259,13 +250,7 @@ def _system_folder(
 def _problems(
     options: argparse.Namespace, notes: list[str]
 ) -> tuple[dict[ConvProblem, int], list[str]]:
-    model = ModelOptions(
-        tuple(options.input),
-        options.dtype,
-        options.backward,
-        options.channels_last,
-        options.autocast,
-    )
+    model = model_options(options, options.sources)
     counts: Counter[ConvProblem] = Counter()
     errors = []
     for name in options.sources:
@@ -343,7 +328,7 @@ def _report(
     yield format_table([title, "convolutions"], rows, {"convolutions"}).rstrip("\n")
     yield f"parameters written or there already: {changes.configs}; kept: {changes.configs_kept}"
     if changes.withdrawn:
-        yield f"written earlier and taken out, because not sure any more: {len(changes.withdrawn)}"
+        yield f"written earlier and taken out, because {_WITHDRAWN}: {len(changes.withdrawn)}"
     yield from _reasons(options, changes, estimate)
 
 
