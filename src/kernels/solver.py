@@ -114,8 +114,6 @@ class Solver(ABC, Generic[P]):
 
     #: Stable: databases hold it.
     id: ClassVar[str]
-    #: True if results may differ from run to run, because blocks add atomically.
-    adds_atomically: ClassVar[bool] = False
 
     @abstractmethod
     def why_not(self, problem: P, device: DeviceProperties) -> str | None:
@@ -131,6 +129,10 @@ class Solver(ABC, Generic[P]):
     def why_never(self, device: DeviceProperties) -> str | None:  # noqa: ARG002
         """Say why it can compute no problem on this device; None if it can compute some."""
         return None
+
+    def adds_atomically(self, problem: P, config: Mapping[str, int]) -> bool:  # noqa: ARG002
+        """Whether results may differ from run to run, because blocks add atomically."""
+        return False
 
     @abstractmethod
     def space(self, problem: P, device: DeviceProperties) -> Space:
