@@ -62,8 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print the tables, and return the exit code."""
-    if not 0 < options.risk < 1:
-        raise InputError(f"expected a share between 0 and 1, got {options.risk}", "--risk")
     if options.cu is not None and not 1 <= options.cu <= 4095:
         raise InputError(f"expected 1 to 4095, got {options.cu}", "--cu")
     with train_extra("compare"), progress() as show:

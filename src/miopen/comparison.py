@@ -25,7 +25,7 @@ from foretune.miopen.learning import group_rows, learning_parts, restrict
 from foretune.miopen.names import parse_arch, parse_database_name, usual_compute_units
 from foretune.miopen.predictor import naive_flags, runnable_flags, shipped_models
 from foretune.miopen.solvers import runnable
-from foretune.predictor.acceptance import RISKS, Acceptance, to_bits
+from foretune.predictor.acceptance import RISKS, Acceptance, check_risk, to_bits
 from foretune.predictor.bundle import RankingBundle
 from foretune.predictor.compare import Score, score_picks
 from foretune.predictor.dataset import RankingData
@@ -200,6 +200,7 @@ def compare_miopen(
     on_progress : callable, optional
         Called with a text, steps done and steps in all.
     """
+    risk = check_risk(risk)
     arch = parse_arch(arch)
     named = _units_of(find_db, arch)
     units = compute_units or named or usual_compute_units(arch) or 0

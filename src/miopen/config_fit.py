@@ -69,12 +69,16 @@ class ConfigModel:
         return {"configs": self.configs, "outputs": outputs, "usual": usual}
 
     def by_type(self) -> dict[str, Choices]:
-        """Give all configs for each data type, also those that the data type doesn't have."""
-        with np.errstate(divide="ignore"):
-            usual = {dtype: np.log(counts / counts.sum()) for dtype, counts in self.counts.items()}
+        """Give the configs that each data type has; others would be hits that nobody is told."""
         return {
-            dtype: Choices(self.configs, shares, self.outputs, self.forest)
-            for dtype, shares in usual.items()
+            dtype: Choices(
+                tuple(self.configs[i] for i in members),
+                np.log(counts[members] / counts.sum()),
+                np.ascontiguousarray(self.outputs[:, members]),
+                self.forest,
+            )
+            for dtype, counts in self.counts.items()
+            for members in [np.flatnonzero(counts)]
         }
 
 

@@ -50,7 +50,7 @@ class Choices:
     ----------
     configs : tuple of str
     usual : array of shape (configs,)
-        Logarithm of the share of problems that each won; minus infinity for none.
+        Logarithm of the share of problems that each won.
     outputs : array of shape (parameters, configs)
         The forest's outputs that add up to a config's score; the number of outputs is none.
     forest : Forest
@@ -60,11 +60,6 @@ class Choices:
     usual: npt.NDArray[np.float64]
     outputs: npt.NDArray[np.intp]
     forest: Forest
-
-    @property
-    def members(self) -> list[str]:
-        """Configs that won any problem of the data type."""
-        return [self.configs[i] for i in np.flatnonzero(np.isfinite(self.usual))]
 
     def scores_one(self, row: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Score every config for one row of features."""

@@ -118,7 +118,7 @@ def score_configs(
                 direction=table.direction,
                 dtype=dtype,
                 problems=len(here),
-                configs=len(choices.members),
+                configs=len(choices.configs),
                 top_1=top_1,
                 top_5=top_5,
                 top_10=top_10,
@@ -154,12 +154,12 @@ class _Agreement:
             )
             for config in {*choices.configs, *table.configs}
         }
-        members = choices.members
-        names = dict.fromkeys(name for config in members for name in self._values[config])
+        configs = choices.configs
+        names = dict.fromkeys(name for config in configs for name in self._values[config])
         self._names = [
             name
             for name in names
-            if len({self._values[config].get(name) for config in members}) > 1
+            if len({self._values[config].get(name) for config in configs}) > 1
         ]
 
     def by_parameter(self, picks: Sequence[str | None], wanted: Sequence[str]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from foretune.kernels.devices import DeviceFacts, device_facts
 from foretune.miopen.names import parse_arch, usual_compute_units
 from foretune.miopen.solvers import SOLVERS, can_run, name_in
 from foretune.miopen.workspace import workspace_bytes
-from foretune.predictor.acceptance import Acceptance, to_bits
+from foretune.predictor.acceptance import Acceptance, check_risk, to_bits
 from foretune.predictor.bundle import RankingBundle
 from foretune.predictor.features.conv import (
     ROOFLINE_AT,
@@ -85,8 +85,7 @@ class MIOpenPredictor:
         miopen: str = "any",
         models: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not isinstance(risk, int | float | np.floating) or not 0 < risk < 1:
-            raise InputError(f"expected a share between 0 and 1, got {risk!r}", "risk")
+        self.risk = check_risk(risk)
         for name, text in (("arch", arch), ("MIOpen version", miopen)):
             if not isinstance(text, str):
                 raise InputError(f"expected text, got {text!r}", name)
@@ -94,7 +93,6 @@ class MIOpenPredictor:
         self.compute_units = (
             usual_compute_units(self.arch) if compute_units is None else _units(compute_units)
         )
-        self.risk = float(risk)
         self.miopen = miopen
         can_run("", self.arch, miopen)
         self._model_arch = BORROWED_MODELS.get(self.arch, self.arch)

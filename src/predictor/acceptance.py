@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from numbers import Real
 from typing import Any, NamedTuple
 
 from foretune.errors import InputError
 
 #: Risks that thresholds are calibrated for; between two of them the lower one's is used.
 RISKS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
+
+
+def check_risk(risk: object) -> float:
+    """Take a risk that a caller states, or say what is wrong with it.
+
+    Examples
+    --------
+    >>> check_risk(0.05)
+    0.05
+    """
+    if not isinstance(risk, Real) or isinstance(risk, bool) or not 0 < risk < 1:
+        raise InputError(f"expected a share between 0 and 1, got {risk!r}", "risk")
+    return float(risk)
 
 
 class Verdict(NamedTuple):

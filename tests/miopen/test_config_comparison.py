@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretune.errors import InputError
+from foretune.miopen.comparison import compare_miopen
 from foretune.miopen.config_comparison import compare_configs
 from foretune.miopen.config_ranking import TABLE_FILE
 from foretune.miopen.config_scores import ConfigScores
@@ -95,3 +97,10 @@ def test_without_a_perf_db_or_a_ranking_nothing_is_scored(
     assert compare_configs(folder, "gfx942", 80, "test", models) == []
     assert compare_configs(folder, "gfx90a", 104, "test", models) == []
     assert compare_configs(folder, "gfx942", 304, "test", tmp_path) == []
+
+
+@pytest.mark.parametrize("risk", [0, 1, 5, -0.1, float("nan"), "0.05", True, None])
+def test_a_risk_that_is_none_is_told(risk: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="between 0 and 1") as caught:
+        compare_miopen(tmp_path / "nothing.fdb.txt", "gfx942", risk=risk)
+    assert caught.value.where == "risk"

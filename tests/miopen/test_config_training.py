@@ -118,9 +118,11 @@ def test_only_configs_of_the_type_are_ranked_and_as_trained(
             assert ranking.best(solver, problem, row) == names[0]
             model = models[solver, problem.direction]
             assert model is not None
-            scores = model.by_type()[problem.dtype].scores(row[None])[0]
+            choices = model.by_type()[problem.dtype]
+            assert set(choices.configs) == expected
+            scores = choices.scores(row[None])[0]
             # The file keeps three decimals of what is usual.
-            best = scores[model.configs.index(names[0])]
+            best = scores[choices.configs.index(names[0])]
             assert best == pytest.approx(scores.max(), abs=0.002)
     assert answered > 40
 
