@@ -118,8 +118,10 @@ class FindDbReader(DatabaseReader[FindRecord]):
     ([], ["no '='; the line is skipped"])
     """
 
-    def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
-        super().__init__(path, strict)
+    def __init__(
+        self, path: str | os.PathLike[str], strict: bool = False, repeats: bool = False
+    ) -> None:
+        super().__init__(path, strict, repeats)
         self.legacy_items = 0
 
     def _read(self) -> Iterator[FindRecord]:

@@ -99,8 +99,10 @@ class PerfDbReader(DatabaseReader[PerfRecord]):
     ([], ["no '='; the line is skipped"])
     """
 
-    def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
-        super().__init__(path, strict)
+    def __init__(
+        self, path: str | os.PathLike[str], strict: bool = False, repeats: bool = False
+    ) -> None:
+        super().__init__(path, strict, repeats)
         try:
             start = cast(BufferedReader, self._file).peek(len(_SQLITE_MAGIC))
         except BROKEN_ARCHIVE:

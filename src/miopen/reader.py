@@ -30,6 +30,8 @@ class DatabaseReader(ABC, Generic[RecordT]):
         The file, plain or compressed.
     strict : bool, default False
         Raise at the first issue.
+    repeats : bool, default False
+        Give a key that was there before once more. Else it is an issue: MIOpen takes the first.
 
     Attributes
     ----------
@@ -39,8 +41,11 @@ class DatabaseReader(ABC, Generic[RecordT]):
         Lines or rows read, and what they hold of solvers, so far.
     """
 
-    def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], strict: bool = False, repeats: bool = False
+    ) -> None:
         self.path = os.fspath(path)
+        self._repeats = repeats
         self.lines = self.items = 0
         self._log = IssueLog(self.path, strict)
         self._file = open_archive(path)
@@ -74,7 +79,7 @@ class DatabaseReader(ABC, Generic[RecordT]):
                     report(number, "no '='; the line is skipped")
             elif wrong := fault(key):
                 report(number, f"the key {key!r} {wrong}; the line is skipped")
-            elif key in seen:
+            elif key in seen and not self._repeats:
                 report(number, f"the key {key!r} was there before; the first is kept")
             else:
                 seen.add(key)

@@ -230,7 +230,7 @@ def test_neighbours_are_scaled(times: dict[int, float], batch: int) -> None:
 
 
 def test_amds_database_has_no_time_below_the_roofline(miopen_db: Path, tmp_path: Path) -> None:
-    """Every fortieth record of the file: the bound is true, and so are the workspaces and solvers."""
+    """Nor a workspace or a solver that is doubted, in every fortieth record of the file."""
     path = tmp_path / NAME
     path.write_text("\n".join(lines_of(miopen_db / f"{NAME}.bz2", 40)) + "\n")
     report = audit_find_db(path)
