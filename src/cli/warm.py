@@ -216,14 +216,15 @@ def _device(options: argparse.Namespace) -> tuple[str, int]:
                 "there is no AMD GPU here, so name the arch that the databases are for, such as "
                 f"--arch gfx942; archs with a model are {', '.join(archs)}"
             )
-        arch, units = gpu.arch, options.cu or gpu.compute_units
+        arch, units = gpu.arch, gpu.compute_units if options.cu is None else options.cu
     else:
         arch, units = options.arch, options.cu
     name = parse_arch(arch)
     if BORROWED_MODELS.get(name, name) not in archs:
         raise InputError(f"there is no model for {name}; known are {', '.join(archs)}", "arch")
-    units = units or usual_compute_units(name)
-    if not units:
+    if units is None:
+        units = usual_compute_units(name)
+    if units is None:
         raise InputError(f"how many units a {name} has isn't known; name them by --cu", "--cu")
     return arch, units
 
@@ -231,6 +232,8 @@ def _device(options: argparse.Namespace) -> tuple[str, int]:
 def _known_archs(models: str | None) -> tuple[str, ...]:
     if models is None:
         return known_archs()
+    if not Path(models).is_dir():
+        raise InputError("there is no such folder of models", models)
     return tuple(sorted(path.name for path in Path(models).glob("gfx*")))
 
 

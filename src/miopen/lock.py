@@ -4,9 +4,9 @@ Releases differ in where the lock file is:
 
 * in the temporary folder, named after the MD5 sum of the database's folder as the process spells
   it and the database's name;
-* since late 2025 (rocm-libraries #1612, taken back by #3538, and there again) in
-  ``miopen-lockfiles`` beside the database. Then a hard link beside the lock file also has to be
-  won, for nodes that share a folder; its owner keeps the link's time fresh.
+* since late 2025 (with a break) in ``miopen-lockfiles`` beside the database. Then a hard link
+  beside the lock file also has to be won, for nodes that share a folder; its owner keeps the
+  link's time fresh.
 
 Both kinds are taken, so whichever release is running waits. The locks on the files are POSIX
 record locks, as Boost's ``file_lock`` takes them.
@@ -133,6 +133,8 @@ def database_lock(
     ...     with database_lock(Path(folder, "a.ufdb.txt")):
     ...         pass
     """
+    if not timeout >= 0:
+        raise InputError(f"expected seconds, at least 0, got {timeout:g}", "timeout")
     deadline = time.monotonic() + timeout
     paths = lock_files(database)
     told = False

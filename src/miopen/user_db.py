@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune.errors import InputError
-from foretune.files import MOUNTS, file_system_kind
-from foretune.miopen.archive import replace_file
+from foretune.files import MOUNTS, file_system_kind, replace_file
 from foretune.miopen.ledger import Entry
 from foretune.miopen.lock import temporary_folder
 from foretune.miopen.names import database_base_name

@@ -27,6 +27,7 @@ from foretune.miopen.ledger import Entry, Ledger, ledger_path, read_ledger, writ
 from foretune.miopen.lock import DEFAULT_TIMEOUT, Holder, database_lock
 from foretune.miopen.names import database_base_name, parse_arch
 from foretune.miopen.perf_db import read_perf_db
+from foretune.miopen.release_workspace import workspace_in
 from foretune.miopen.solvers import SOLVERS, can_run, name_in, table_name
 from foretune.miopen.user_db import (
     Release,
@@ -37,7 +38,6 @@ from foretune.miopen.user_db import (
     user_perf_db_name,
     write_user_database,
 )
-from foretune.miopen.workspace import workspace_bytes
 
 if TYPE_CHECKING:
     from foretune.kernels.conv.problem import ConvProblem
@@ -218,9 +218,9 @@ def find_item(problem: ConvProblem, solution: Solution, arch: str, release: Rele
     algorithm = info.algorithm(problem.direction)
     if ALGORITHM_DIRECTIONS.get(algorithm) != problem.direction:
         raise InputError(f"{algorithm} is no algorithm of direction {problem.direction}", solver)
-    workspace = workspace_bytes(known, problem, arch)
+    workspace = workspace_in(known, problem, release.version[:2])
     if workspace is None:
-        raise InputError("no exact formula for its workspace is known", solver)
+        raise InputError(f"how much workspace MIOpen {release} asks for isn't known", solver)
     time_ms = float(f"{solution.predicted_ms:.6g}")
     if not isfinite(time_ms) or time_ms <= 0:
         raise InputError(f"the predicted time is {solution.predicted_ms}", solver)

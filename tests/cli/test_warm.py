@@ -237,6 +237,10 @@ def test_another_process_is_waited_for_and_named(
         (["--unsure", "list", "--script", "a/b"], ["a/b: can't be written"]),
         (["--risk", "2"], ["share between 0 and 1"]),
         (["--input", "1x3x8x8"], ["for a model"]),
+        (["--cu", "0"], ["compute units", "1 to 4095"]),
+        (["--models", "none"], ["none: there is no such folder of models"]),
+        (["--timeout", "-1"], ["timeout: expected seconds"]),
+        (["--timeout", "nan"], ["timeout: expected seconds"]),
     ],
 )
 def test_bad_arguments_are_told_in_one_line(
