@@ -11,18 +11,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretune.api import Predictor, predict
+    from foretune.api import Predictor, find, predict
     from foretune.errors import InputError
     from foretune.kernels.conv.problem import ConvProblem
+    from foretune.kernels.found import Found, FoundSolution
     from foretune.predictor.prediction import Prediction, Solution
 
 __all__ = [
     "ConvProblem",
+    "Found",
+    "FoundSolution",
     "InputError",
     "Prediction",
     "Predictor",
     "Solution",
     "__version__",
+    "find",
     "predict",
 ]
 
@@ -31,10 +35,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConvProblem": "foretune.kernels.conv.problem",
+    "Found": "foretune.kernels.found",
+    "FoundSolution": "foretune.kernels.found",
     "InputError": "foretune.errors",
     "Prediction": "foretune.predictor.prediction",
     "Predictor": "foretune.api",
     "Solution": "foretune.predictor.prediction",
+    "find": "foretune.api",
     "predict": "foretune.api",
 }
 

@@ -15,6 +15,8 @@ from foretune.predictor.ranking import JUDGED
 if TYPE_CHECKING:
     import os
 
+    from foretune.kernels.find import Found
+    from foretune.kernels.problem import Problem
     from foretune.predictor.prediction import Prediction
 
 FAMILIES = ("miopen", "kernels")
@@ -145,6 +147,55 @@ def predict(
     except TypeError:  # an argument can't be looked up; this says which
         predictor = Predictor(arch, compute_units, risk=risk, family=family, miopen=miopen)
     return predictor.predict(problem, top)
+
+
+def find(
+    problem: Problem | str,
+    device: str = "",
+    *,
+    budget: float = 10.0,
+    workspace_limit: int | None = None,
+    deterministic: bool = False,
+    enforce: bool = False,
+) -> Found:
+    """Measure foretune's own kernels for a problem on a device, and rank them by time.
+
+    The answer is kept in the user's store, and served from there when it is asked for again.
+
+    Parameters
+    ----------
+    problem : ConvProblem, problem of another operation, or str
+        As text a find-db key, or a MIOpenDriver line that names one direction.
+    device, budget, workspace_limit, deterministic, enforce
+        As for `foretune.kernels.find.find`.
+
+    Returns
+    -------
+    Found
+        Candidates, the fastest first, and why others were left out.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be understood, there is no such device, or the tensors don't fit on it.
+
+    Examples
+    --------
+    >>> found = find(ConvProblem("F", 1, 8, (8, 8), 8, (3, 3)), device="cpu", budget=1)
+    >>> found.solutions[0].time_ms > 0, found.solutions[0].workspace >= 0
+    (True, True)
+    """
+    # The path that predicts must not pay for these.
+    from foretune.kernels.find import find as find_on
+
+    return find_on(
+        _one_problem(problem) if isinstance(problem, str) else problem,
+        device,
+        budget=budget,
+        workspace_limit=workspace_limit,
+        deterministic=deterministic,
+        enforce=enforce,
+    )
 
 
 def known_archs() -> tuple[str, ...]:

@@ -30,6 +30,7 @@ VERBS = {
     "dataset": "make one tidy Parquet table of a folder of databases",
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",
+    "find": "measure foretune's own kernels for convolutions on a device, and rank them",
 }
 FAILED, USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 

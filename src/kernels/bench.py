@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from foretune.kernels.check import Checker
-from foretune.kernels.memory import ProblemMemory
 from foretune.kernels.measure import (
     ClockError,
     DeviceSampler,
-    MeasureOptions,
     Measurement,
+    MeasureOptions,
     Race,
     failure_reason,
 )
+from foretune.kernels.memory import ProblemMemory
 from foretune.kernels.problem import Problem
 from foretune.kernels.runtime.device import CompileError, DeviceError, OutOfDeviceMemoryError
 from foretune.kernels.runtime.executor import Executor
@@ -167,7 +167,7 @@ class Bench:
         finally:
             self._sampler.remove(key)
         whole: Any = self.problem
-        return took * max(1.0, whole.batch * filled_share(plan, properties))
+        return took * max(1.0, float(whole.batch) * filled_share(plan, properties))
 
     def _error(self, candidate: Candidate[Any]) -> float | None:
         if self._checker is None:
@@ -194,8 +194,6 @@ def one_of_batch(problem: Problem) -> Problem | None:
     True
     """
     described: Any = problem
-    if not is_dataclass(described) or "batch" not in {field.name for field in fields(described)}:
-        return None
     if getattr(described, "batch", 1) <= 1:
         return None
     part: Problem = replace(described, batch=1)

@@ -50,7 +50,7 @@ class Checker:
         except BaseException:
             self.free()
             raise
-        # A sum's rounding grows with the magnitudes in it; of normal numbers |xw| is 0.64 on average.
+        # Rounding grows with the magnitudes summed; of normal numbers |xw| is 0.64 on average.
         self._sum_size = 0.64 * problem.flops / (2 * max(1, memory.output.size))
 
     def _compute_expected(self, problem: Problem) -> None:

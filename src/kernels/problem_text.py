@@ -22,7 +22,6 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _VALUE = re.compile(r"[^\s=|]*")
 
 
-@lru_cache(maxsize=16384)
 def format_problem(problem: Problem) -> str:
     """Canonical text of a problem.
 
@@ -32,6 +31,11 @@ def format_problem(problem: Problem) -> str:
     >>> format_problem(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3)))[:58]
     'conv direction=F batch=1 in_channels=3 in_size=8x8 out_cha'
     """
+    return _formatted(problem)
+
+
+@lru_cache(maxsize=16384)
+def _formatted(problem: Any) -> str:
     words = [problem.operation]
     for name, (default, write, _) in _fields(type(problem)).items():
         value = getattr(problem, name)

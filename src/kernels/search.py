@@ -1,0 +1,126 @@
+"""Which configs of a space to try next, so that few tries find a good one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from zlib import crc32
+
+from foretune.kernels.space import Config, Space
+
+#: Larger spaces are drawn from, since listing them would take longer than measuring a few.
+_LISTED = 200_000
+_DRAWN = 4096
+#: Configs tried before neighbours of good ones are.
+_FIRST_LOOK = 6
+
+
+class ConfigSearch:
+    """Proposes configs of one space, each once.
+
+    The default comes first, then configs in an order that hashing gives: it looks random, and the
+    configs that come first for one problem come first for all, so that few kernels are built for
+    many problems. Once some are known, every other proposal is an untried neighbour (one tunable,
+    one step) of the fastest known. In the end the whole space has been proposed.
+
+    Parameters
+    ----------
+    space : Space
+    allowed : callable, optional
+        Whether a config may be proposed; default: all.
+    seed : int, optional
+        Chooses the order.
+
+    Examples
+    --------
+    >>> from foretune.kernels.space import Tunable
+    >>> search = ConfigSearch(Space((Tunable("TILE", (16, 32, 64), 32),)))
+    >>> search.propose(2)[0].key, search.propose(5)[0].key != "TILE=32", search.propose(1)
+    ('TILE=32', True, [])
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        allowed: Callable[[Config], bool] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._space = space
+        self._allowed = allowed
+        self._seed = seed
+        self._proposed: set[Config] = set()
+        self._order: list[Config] | None = None
+        self._times: dict[Config, float] = {}
+        self.failures = 0
+
+    @property
+    def best_ms(self) -> float | None:
+        """Shortest time told; None before the first."""
+        return min(self._times.values(), default=None)
+
+    @property
+    def tried(self) -> int:
+        """Configs whose outcome was told."""
+        return len(self._times) + self.failures
+
+    def skip(self, config: Config) -> None:
+        """Never propose a config, because it was tried before."""
+        self._proposed.add(config)
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """Report a time, or None for a failure."""
+        self._proposed.add(config)
+        if time_ms is None:
+            self.failures += 1
+        else:
+            self._times[config] = time_ms
+
+    def propose(self, count: int) -> list[Config]:
+        """Give untried configs, the most promising first; fewer at the end of the space."""
+        proposals: list[Config] = []
+        if not self._proposed and count > 0:
+            self._take(self._space.default, proposals)
+        near = self._neighbours() if len(self._times) >= _FIRST_LOOK else []
+        while len(proposals) < count:
+            before = len(proposals)
+            if near:
+                self._take(near.pop(), proposals)
+            if len(proposals) < count:
+                self._take_next(proposals)
+            if len(proposals) == before and not near:
+                break
+        return proposals
+
+    def _take(self, config: Config, proposals: list[Config]) -> None:
+        if config not in self._proposed:
+            self._proposed.add(config)
+            if self._allowed is None or self._allowed(config):
+                proposals.append(config)
+
+    def _take_next(self, proposals: list[Config]) -> None:
+        before = len(proposals)
+        order = self._hashed_order()
+        while order and len(proposals) == before:
+            self._take(order.pop(), proposals)
+
+    def _neighbours(self) -> list[Config]:
+        """Untried neighbours of the three fastest, those of the fastest last."""
+        fastest = sorted(self._times, key=lambda config: self._times[config])[:3]
+        found = [near for config in fastest for near in self._space.neighbours(config)]
+        return [near for near in reversed(found) if near not in self._proposed]
+
+    def _hashed_order(self) -> list[Config]:
+        """All configs, the next one last."""
+        if self._order is None:
+            if self._space.unconstrained_size <= _LISTED:
+                configs = list(self._space)
+            else:
+                configs = self._space.sample(_DRAWN, self._seed)
+            self._order = sorted(configs, key=self._hash, reverse=True)
+        return self._order
+
+    def _hash(self, config: Mapping[str, int]) -> int:
+        # crc32 alone maps near texts to near numbers.
+        key = ",".join(f"{name}={value}" for name, value in config.items())
+        return (
+            crc32(crc32(f"{self._seed};{key}".encode()).to_bytes(4, "little")) * 2654435761 % 2**32
+        )
