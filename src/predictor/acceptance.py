@@ -21,7 +21,7 @@ def check_risk(risk: object) -> float:
     >>> check_risk(0.05)
     0.05
     """
-    if not isinstance(risk, Real) or isinstance(risk, bool) or not 0 < risk < 1:
+    if not isinstance(risk, Real) or isinstance(risk, bool) or not 0 < float(risk) < 1:
         raise InputError(f"expected a share between 0 and 1, got {risk!r}", "risk")
     return float(risk)
 

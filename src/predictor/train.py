@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 
 _SHARES = TreeSettings(300, leaves=7)
 _TIMES = TreeSettings(400, leaves=7)
-_JUDGE = TreeSettings(200, leaves=7, learning_rate=0.07, min_rows=40, feature_fraction=0.7)
+_JUDGE = TreeSettings(100, leaves=15, learning_rate=0.07, min_rows=40, feature_fraction=0.7)
 
 
 @dataclass(frozen=True)
