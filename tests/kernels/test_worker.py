@@ -121,14 +121,14 @@ def test_helpers_of_a_child_end_with_it() -> None:
     _wait_until(lambda: not _lives(helper))
 
 
-def test_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_ends_when_its_parent_is_killed() -> None:
     script = (
         "from foretune.kernels.runtime.worker import Worker\n"
         "worker = Worker('worker_jobs:obey')\n"
         "print(worker.call({'do': 'work'}, 60)['pid'], flush=True)\n"
         "worker.call({'do': 'hang'}, 3600)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment, text=True
     ) as parent:

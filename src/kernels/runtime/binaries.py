@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from foretune.kernels.runtime.properties import DeviceProperties
 
 #: Bytes kept at most; the least recently used go first.
 DEFAULT_LIMIT = 2 << 30
+#: Seconds that a failure to compile is believed: a full disk may have been its reason.
+FAILURE_LIFE = 24 * 3600.0
 
 
 class BinaryCache:
@@ -32,6 +36,8 @@ class BinaryCache:
     ) -> None:
         self.folder = Path(folder) if folder is not None else _default_folder()
         self.limit = limit
+        # Bytes written since the folder was looked through; as if all had been, at first.
+        self._unseen = limit
 
     def get(self, key: str) -> bytes | None:
         """Read a binary; None if there is none."""
@@ -46,23 +52,47 @@ class BinaryCache:
 
     def put(self, key: str, binary: bytes) -> None:
         """Keep a binary."""
-        path = self._path(key)
+        self._write(self._path(key), hashlib.sha256(binary).digest() + binary)
+
+    def failure(self, key: str) -> str | None:
+        """Say why there can be no binary; None if that isn't known."""
+        path = self._path(key, ".failed")
+        try:
+            if time.time() - path.stat().st_mtime > FAILURE_LIFE:
+                return None
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def put_failure(self, key: str, reason: str) -> None:
+        """Remember that a kernel can't be built, so that nobody tries again for a day."""
+        self._write(self._path(key, ".failed"), reason.encode(errors="replace"))
+
+    def _path(self, key: str, ending: str = ".bin") -> Path:
+        return self.folder / key[:2] / f"{key}{ending}"
+
+    def _write(self, path: Path, content: bytes) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(binary).digest() + binary)
-            Path(name).replace(path)
         except OSError:
             return
-        self._drop_old()
-
-    def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.bin"
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).replace(path)
+        except OSError:
+            with suppress(OSError):
+                Path(name).unlink()
+            return
+        self._unseen += len(content)
+        if self._unseen > self.limit / 16:
+            self._drop_old()
 
     def _drop_old(self) -> None:
+        self._unseen = 0
         files = []
-        for path in self.folder.glob("??/*.bin"):
+        for path in self.folder.glob("??/*"):
             try:
                 status = path.stat()
             except OSError:  # another process dropped it
@@ -72,15 +102,18 @@ class BinaryCache:
         for _, size, path in sorted(files):
             if excess <= 0:
                 return
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             excess -= size
 
 
 def binary_key(
     source: str, macros: tuple[tuple[str, int], ...], properties: DeviceProperties
 ) -> str:
-    """Name a binary by all that decides it: source, macros, backend, arch, compiler."""
-    parts = (source, repr(sorted(macros)), properties.backend, properties.arch, properties.compiler)
+    """Name a binary by all that decides it: source, macros, backend, device, compiler."""
+    # Processors are all of the arch "cpu": the name tells them apart.
+    device = (properties.backend, properties.name, properties.arch, properties.compiler)
+    parts = (source, repr(sorted(macros)), *device)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -194,6 +194,7 @@ class CudaDevice(Device):
             self.stream: Any = _call(driver.cuStreamCreate, 1)
             self._events = [_call(driver.cuEventCreate, 0) for _ in range(2)]
         self.properties = self._properties()
+        self.target = (self.properties.arch,)
 
     def _properties(self) -> DeviceProperties:
         attribute = self._driver.CUdevice_attribute
@@ -234,7 +235,7 @@ class CudaDevice(Device):
 
     def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
         """Build a cubin."""
-        return compiler(self.properties.arch)(source, macros)
+        return compiler(*self.target)(source, macros)
 
     def load(self, binary: bytes, name: str) -> CudaKernel:
         """Load a function of a cubin."""
@@ -243,8 +244,8 @@ class CudaDevice(Device):
             function = _call(self._driver.cuModuleGetFunction, module, name.encode())
             dynamic = self._dynamic_local(module)
             if dynamic:
-                largest = self._driver.CUfunction_attribute
-                limit = largest.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                attribute = self._driver.CUfunction_attribute
+                limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 _call(self._driver.cuFuncSetAttribute, function, limit, dynamic)
         return CudaKernel(self, function, dynamic)
 

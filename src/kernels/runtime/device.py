@@ -78,12 +78,14 @@ class Device(ABC):
     """
 
     properties: DeviceProperties
+    #: What its module's function ``compiler`` is called with, in whichever process.
+    target: tuple[Any, ...]
 
     @abstractmethod
     def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
-        """Build the device's own binary from a whole source.
+        """Build the device's own binary from a whole source, in this process.
 
-        Called in child processes, since compilers crash.
+        Compilers crash: executors do it in child processes (compiling.py).
 
         Raises
         ------

@@ -173,6 +173,7 @@ class HipDevice(Device):
             self.stream: Any = _call(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking)
             self._events = [_call(hip.hipEventCreate) for _ in range(2)]
             self.properties = self._properties()
+        self.target = (self.properties.arch,)
 
     def _properties(self) -> DeviceProperties:
         attribute = self._hip.hipDeviceAttribute_t
@@ -227,7 +228,7 @@ class HipDevice(Device):
 
     def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
         """Build a code object."""
-        return compiler(self.properties.arch)(source, macros)
+        return compiler(*self.target)(source, macros)
 
     def load(self, binary: bytes, name: str) -> HipKernel:
         """Load a function of a code object."""

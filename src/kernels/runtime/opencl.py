@@ -57,6 +57,34 @@ def count() -> int:
     return len(_devices()) if find_spec("pyopencl") else 0
 
 
+def compiler(place: int) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
+    """Give a function that compiles a source with macros for the device of this place."""
+    import pyopencl as cl
+
+    device = _devices()[place]
+    context = cl.Context([device])
+
+    def build(source: str, macros: Sequence[tuple[str, int]]) -> bytes:
+        return _build(context, device, source, macros)
+
+    return build
+
+
+def _build(context: Any, device: Any, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
+    import pyopencl as cl
+
+    options = [f"-D{name}={value}" for name, value in macros]
+    program = cl.Program(context, source)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program.build(options, [device], cache_dir=False)  # type: ignore[arg-type]
+    except cl.RuntimeError as error:
+        raise CompileError(str(error)) from None
+    binaries: Any = program.get_info(cl.program_info.BINARIES)
+    return bytes(binaries[0])
+
+
 @lru_cache(maxsize=1)
 def _devices() -> tuple[Any, ...]:
     """All devices: GPUs first, then the processor once for each run-time, Intel's first."""
@@ -165,6 +193,7 @@ class OpenCLDevice(Device):
 
         self._cl = cl
         self._device = device
+        self.target = (_devices().index(device),)
         self._context = cl.Context([device])
         self._is_processor = _is_processor(device)
         self._queue = cl.CommandQueue(
@@ -187,22 +216,16 @@ class OpenCLDevice(Device):
 
     def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
         """Build a program and take its binary."""
-        options = [f"-D{name}={value}" for name, value in macros]
-        program = self._cl.Program(self._context, source)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                program.build(options, [self._device], cache_dir=False)  # type: ignore[arg-type]
-        except self._cl.RuntimeError as error:
-            raise CompileError(str(error)) from None
-        binaries: Any = program.get_info(self._cl.program_info.BINARIES)
-        return bytes(binaries[0])
+        return _build(self._context, self._device, source, macros)
 
     def load(self, binary: bytes, name: str) -> OpenCLKernel:
         """Load a kernel from a stored binary."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = self._cl.Program(self._context, [self._device], [binary]).build()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = self._cl.Program(self._context, [self._device], [binary]).build()
+        except self._cl.Error as error:
+            raise DeviceError(f"the binary can't be loaded: {error}") from None
         return OpenCLKernel(self._queue, program, name)
 
     def alloc(self, nbytes: int) -> OpenCLBuffer:

@@ -1,0 +1,145 @@
+"""Compiling in child processes: a compiler that crashes or hangs costs its kernel only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Any
+
+from foretune.kernels.runtime.device import CompileError
+from foretune.kernels.runtime.worker import Worker, WorkerError
+
+#: Seconds that one kernel may take. The slowest seen took 15 on a busy machine.
+COMPILE_TIMEOUT = 180.0
+
+Macros = Sequence[tuple[str, int]]
+
+
+class Compiler:
+    """Compiles for one kind of device in child processes, which start when they are needed.
+
+    Parameters
+    ----------
+    backend : str
+        Module beside this; its function ``compiler`` is called in the children.
+    target : tuple
+        What it is called with, such as ``("sm_90",)``.
+    timeout : float
+        Seconds that one kernel may take.
+    package : str
+        Where the module is.
+
+    Examples
+    --------
+    >>> from foretune.kernels.runtime.device import open_device
+    >>> device = open_device("cpu")
+    >>> with Compiler("opencl", device.target) as compiler:
+    ...     compiler.compile("kernel void wrong() { here }", ())
+    Traceback (most recent call last):
+        ...
+    foretune.kernels.runtime.device.CompileError: ...
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        target: tuple[Any, ...],
+        timeout: float = COMPILE_TIMEOUT,
+        package: str = __package__,
+    ) -> None:
+        module = f"{package}.{backend}".lstrip(".")
+        self._worker_arguments = (f"{__name__}:answer_builds", module, target)
+        self._timeout = timeout
+        self._workers: list[Worker] = []
+
+    def compile(self, source: str, macros: Macros) -> bytes:
+        """Build one binary.
+
+        Raises
+        ------
+        CompileError
+            With the compiler's log, or how it crashed.
+        """
+        return self._compile(self._first_workers(1)[0], source, macros)
+
+    def compile_many(
+        self, jobs: Iterable[tuple[str, Macros]], workers: int
+    ) -> Iterator[tuple[int, bytes | CompileError]]:
+        """Build many at a time; give the number of each job with its binary or what went wrong.
+
+        Parameters
+        ----------
+        jobs : iterable of (source, macros)
+        workers : int
+            Child processes.
+        """
+        free: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self._first_workers(workers):
+            free.put(worker)
+
+        def build(source: str, macros: Macros) -> bytes | CompileError:
+            worker = free.get()
+            try:
+                return self._compile(worker, source, macros)
+            except CompileError as error:
+                return error
+            finally:
+                free.put(worker)
+
+        threads = ThreadPoolExecutor(workers)
+        try:
+            futures = {
+                threads.submit(build, source, macros): index
+                for index, (source, macros) in enumerate(jobs)
+            }
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def close(self) -> None:
+        """End the children. They start again if they are needed again."""
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _first_workers(self, count: int) -> list[Worker]:
+        while len(self._workers) < count:
+            self._workers.append(Worker(*self._worker_arguments))
+        return self._workers[:count]
+
+    def _compile(self, worker: Worker, source: str, macros: Macros) -> bytes:
+        try:
+            answer = worker.call({"source": source, "macros": tuple(macros)}, self._timeout)
+        except WorkerError as error:
+            raise CompileError(f"the compiler failed: {error.reason}") from None
+        if "log" in answer:
+            raise CompileError(answer["log"])
+        binary: bytes = answer["binary"]
+        return binary
+
+
+def answer_builds(
+    module_name: str, target: tuple[Any, ...]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Give the child's function: a binary for a source, or the log of what is wrong with it."""
+    module = import_module(module_name)
+    # Made at the first request, so that what it says of the target is an answer too.
+    build: list[Callable[[str, Macros], bytes]] = []
+
+    def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            if not build:
+                build.append(module.compiler(*target))
+            return {"binary": build[0](request["source"], request["macros"])}
+        except CompileError as error:
+            return {"log": str(error)}
+
+    return answer
