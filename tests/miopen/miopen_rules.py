@@ -193,10 +193,10 @@ def fp32_filter_of_each_group(p: Physical, m: Machine) -> int:
 
 
 def mlir_filter(p: Physical, m: Machine) -> int:
-    m, n = p.k // p.groups, p.c // p.groups * prod(p.w)
-    k = p.n * prod(p.y)
+    rows, columns = p.k // p.groups, p.c // p.groups * prod(p.w)
+    depth = p.n * prod(p.y)
     tiles = ((32, 64, 4), (8, 64, 8), (4, 64, 16), (16, 16, 16))
-    fits = any(m % a == n % b == k % c == 0 for a, b, c in tiles)
+    fits = any(rows % a == columns % b == depth % c == 0 for a, b, c in tiles)
     return fp32_filter(p, m) if fits else 0
 
 
