@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
@@ -97,13 +98,9 @@ class Worker:
 
     def close(self) -> None:
         """End the child."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert self._connection is not None
-        self._connection.close()
-        _kill(process)
-        self._words.close()
+        if self._process is not None:
+            self._process = None
+            self._end()
 
     def __enter__(self) -> Worker:
         return self
@@ -115,10 +112,6 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_process", None) is not None:
-            self.close()
 
     def _start(self) -> None:
         ours, theirs = Pipe()
@@ -136,6 +129,8 @@ class Worker:
                 process_group=0,
             )
         self._connection = ours
+        # Also when this worker is forgotten, and at the end of the program.
+        self._end = weakref.finalize(self, _end, self._process, ours, self._words)
 
     def _exchange(self, message: Any, timeout: float) -> Any:
         assert self._connection is not None
@@ -174,9 +169,11 @@ class Worker:
         return f"{reason}: {last}" if last else reason
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], connection: Connection[Any, Any], words: Any) -> None:
+    connection.close()
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         process.kill()
     process.wait()
+    words.close()
