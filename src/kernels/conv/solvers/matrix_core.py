@@ -1,0 +1,385 @@
+"""Implicit GEMM on matrix cores, for fp16 and bf16 with fp32 accumulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+from types import MappingProxyType
+
+from foretune.kernels.conv.arguments import conv_macros, in_3d, is_channels_last, tensors
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.conv.solver import ConvSolver
+from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.solver import (
+    KernelSource,
+    Launch,
+    Plan,
+    Workspace,
+    align,
+    fast_divisor,
+    pack,
+)
+from foretune.kernels.space import Config, Constraint, Space, Tunable
+
+_FILE = "conv/solvers/matrix_core.cl"
+#: AMD's archs whose matrix cores take fp16 and bf16.
+_MFMA_ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+#: The first arch of NVIDIA with mma.sync.m16n8k16 and cp.async.
+_FIRST_SM = 80
+#: Sums that a thread may hold in registers.
+_MAX_SUMS = 128
+#: Registers that a thread needs beside sums and operands.
+_OTHER_REGISTERS = 40
+#: Registers that all threads of a block share.
+_REGISTERS = MappingProxyType({"cuda": 1 << 16, "hip": 1 << 17})
+#: Chunks that a thread may fetch into registers at once.
+_MAX_FETCHED = 16
+_MAX_WORKSPACE = 1 << 30
+#: Blocks in y and z.
+_MAX_GRID = 65535
+_SUM_THREADS = 64
+
+
+class MatrixCoreConv(ConvSolver):
+    """A tile of the output for each block of waves, in steps through filter and channels."""
+
+    id = "ConvMatrixCoreGemm"
+    dtypes = ("FP16", "BF16")
+
+    def why_never(self, device: DeviceProperties) -> str | None:
+        """Say so if the device has no matrix cores that the kernel knows."""
+        arch = device.arch.split(":")[0]
+        if device.backend == "hip" and arch in _MFMA_ARCHS:
+            return None
+        if device.backend == "cuda" and int(arch.removeprefix("sm_")) >= _FIRST_SM:
+            return None
+        return f"{device.arch} has no matrix cores that it could use"
+
+    def why_not_conv(self, problem: ConvProblem, device: DeviceProperties) -> str | None:
+        """Say why not, if there are no matrix cores or more blocks than a grid has."""
+        reason = self.why_never(device)
+        if reason is not None:
+            return reason
+        if problem.groups > _MAX_GRID:
+            return f"takes {_MAX_GRID} groups at most, not {problem.groups}"
+        if _extents(problem).classes > _MAX_GRID:
+            return f"strides of {problem.stride} have too many classes of places"
+        return None
+
+    def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
+        """Tiles, waves, stages, the split of depth and the order of blocks."""
+        extents, default = _extents(problem), _default(problem, device)
+        on_cuda = device.backend == "cuda"
+        vectors = _vectors(problem)
+        is_async = on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"]
+        local = max(device.local_memory, device.dynamic_local_memory)
+        splits = tuple(1 << power for power in range(9))
+
+        def tunable(name: str, *values: int) -> Tunable:
+            return Tunable(name, values, default[name])
+
+        return Space(
+            (
+                tunable("TILE_M", 16, 32, 64, 128, 256),
+                tunable("TILE_N", 16, 32, 64, 128, 256),
+                tunable("TILE_K", 16, 32, 64),
+                tunable("WAVES_M", 1, 2, 4),
+                tunable("WAVES_N", 1, 2, 4),
+                tunable("MATRIX", *((16,) if on_cuda else (16, 32))),
+                tunable("STAGES", *((2, 3, 4, 5) if is_async else (1, 2))),
+                tunable("BAND", 1, 4, 16),
+                tunable("SPLIT_K", *splits),
+                tunable("WAVE", device.wave_size),
+            ),
+            (
+                Constraint(
+                    ("TILE_M",),
+                    lambda tile: tile < 2 * max(16, extents.rows),
+                    "the tile has more than twice the rows",
+                ),
+                Constraint(
+                    ("TILE_N",),
+                    lambda tile: tile < 2 * max(16, extents.columns),
+                    "the tile has more than twice the columns",
+                ),
+                Constraint(
+                    ("TILE_M", "WAVES_M", "MATRIX"),
+                    lambda tile, waves, matrix: tile % (waves * matrix) == 0,
+                    "a wave would have no rows",
+                ),
+                Constraint(
+                    ("TILE_N", "WAVES_N", "MATRIX"),
+                    lambda tile, waves, matrix: tile % (waves * matrix) == 0,
+                    "a wave would have no columns",
+                ),
+                Constraint(
+                    ("TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "WAVE"),
+                    lambda m, n, k, waves_m, waves_n, wave: _fits_registers(
+                        *(m, n, k, waves_m, waves_n, wave), device, is_async
+                    ),
+                    "more registers than a block has",
+                ),
+                Constraint(
+                    ("TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "MATRIX", "STAGES"),
+                    lambda *values: _local_bytes(*values) <= local,
+                    "more local memory than the device has",
+                ),
+                Constraint(
+                    ("TILE_K", "SPLIT_K"),
+                    lambda tile, split: split == 1 or split * tile < extents.depth,
+                    "a split would have nothing to sum",
+                ),
+                Constraint(
+                    ("SPLIT_K",),
+                    lambda split: (
+                        split == 1
+                        or split * extents.partial_bytes <= _MAX_WORKSPACE
+                        and split * extents.classes <= _MAX_GRID
+                    ),
+                    "more workspace or blocks than are reasonable",
+                ),
+            ),
+        )
+
+    def plan(
+        self, problem: ConvProblem, config: Config, alpha: float = 1.0, beta: float = 0.0
+    ) -> Plan:
+        """One launch; a second adds up the parts of a split."""
+        extents = _extents(problem)
+        steps = -(-extents.depth // config["TILE_K"])
+        steps_of_split = max(1, -(-steps // config["SPLIT_K"]))
+        splits = max(1, -(-steps // steps_of_split))
+        sizes = _pack_sizes(problem, extents, steps_of_split, alpha, beta)
+        common = (
+            *conv_macros(problem),
+            ("NDIM", problem.ndim),
+            ("CHANNELS_LAST", int(is_channels_last(problem))),
+        )
+        vectors = _vectors(problem)
+        waves = config["WAVES_M"] * config["WAVES_N"]
+        macros = (
+            *common,
+            *vectors.items(),
+            *((name, value) for name, value in config.items() if name != "SPLIT_K"),
+            ("THREADS", waves * config["WAVE"]),
+            ("PARTIAL", int(splits > 1)),
+        )
+        source, other, output = {"F": "xwy", "B": "ywx", "W": "xyw"}[problem.direction]
+        tiles = -(-extents.rows // config["TILE_M"]) * -(-extents.columns // config["TILE_N"])
+        launch = Launch(
+            KernelSource(_FILE, "conv_matrix_core", macros),
+            (tiles, problem.groups, splits * extents.classes),
+            (source, other, output, "bias", Workspace() if splits > 1 else "bias", sizes),
+        )
+        if splits == 1:
+            return Plan((launch,))
+        macros = (
+            *common,
+            ("VECTOR_C", vectors["VECTOR_C"]),
+            ("THREADS", _SUM_THREADS),
+            ("PARTIAL", 2),
+        )
+        total = Launch(
+            KernelSource(_FILE, "conv_matrix_core_sum", macros),
+            (
+                -(-extents.rows * -(-extents.columns // 8) // _SUM_THREADS),
+                problem.groups,
+                extents.classes,
+            ),
+            (Workspace(), output, "bias", sizes, pack(splits)),
+        )
+        return Plan((launch, total), align(splits * extents.partial_bytes))
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """The product that a group and class of places has, the largest class counting."""
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+    classes: int
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of the sums that the blocks of one split leave."""
+        return self.classes * self.groups * self.rows * -(-self.columns // 8) * 32
+
+
+def _extents(problem: ConvProblem) -> _Extents:
+    in_group = problem.in_channels // problem.groups
+    out_group = problem.out_channels // problem.groups
+    taps = prod(problem.filter_size)
+    places = problem.batch * prod(_grid(problem))
+    if problem.direction == "F":
+        return _Extents(places, out_group, taps * _round_up(in_group), problem.groups, 1)
+    if problem.direction == "W":
+        return _Extents(out_group, taps * _round_up(in_group), places, problem.groups, 1)
+    taps = prod(
+        -(-size // _hop(stride, dilation))
+        for size, stride, dilation in zip(
+            problem.filter_size, problem.stride, problem.dilation, strict=True
+        )
+    )
+    classes = prod(problem.stride)
+    return _Extents(places, in_group, taps * _round_up(out_group), problem.groups, classes)
+
+
+def _grid(problem: ConvProblem) -> tuple[int, ...]:
+    """Places along each axis: of y, or for B of x within a class."""
+    if problem.direction != "B":
+        return problem.out_size
+    return tuple(
+        -(-size // stride) for size, stride in zip(problem.in_size, problem.stride, strict=True)
+    )
+
+
+def _hop(stride: int, dilation: int) -> int:
+    """Every how many taps hit the same class."""
+    return stride // gcd(stride, dilation)
+
+
+def _round_up(channels: int) -> int:
+    return -(-channels // 8) * 8
+
+
+def _vectors(problem: ConvProblem) -> dict[str, int]:
+    """Macros that say whose chunks are whole and contiguous."""
+    last = is_channels_last(problem)
+    x = int(last and problem.in_channels // problem.groups % 8 == 0)
+    y = int(last and problem.out_channels // problem.groups % 8 == 0)
+    a, b, c = {"F": (x, x, y), "B": (y, x, x), "W": (y, x, x)}[problem.direction]
+    return {"VECTOR_A": a, "VECTOR_B": b, "VECTOR_C": c}
+
+
+def _pack_sizes(
+    problem: ConvProblem, extents: _Extents, steps_of_split: int, alpha: float, beta: float
+) -> bytes:
+    """Pack the struct Sizes of the kernel."""
+    backward = problem.direction == "B"
+    in_group = problem.in_channels // problem.groups
+    out_group = problem.out_channels // problem.groups
+    x, w, y = tensors(problem)[:3]
+    axes = zip(
+        in_3d(problem.in_size, 1),
+        in_3d(problem.out_size, 1),
+        in_3d(_grid(problem), 1),
+        in_3d(problem.filter_size, 1),
+        in_3d(problem.stride, 1),
+        in_3d(problem.padding, 0),
+        in_3d(problem.dilation, 1),
+        strict=True,
+    )
+    numbers: list[int] = []
+    for size, out, rows, taps, stride, pad, dilation in axes:
+        hop = _hop(stride, dilation) if backward else 1
+        hits = -(-taps // hop)
+        numbers += (
+            (out, size, 1, -(hop * dilation // stride))
+            if backward
+            else (*(size, size, stride, dilation),)
+        )
+        numbers += (pad, dilation, stride, taps, hop, hits, rows)
+        numbers += (*fast_divisor(rows), *fast_divisor(hits), *fast_divisor(max(1, hits - 1)))
+    chunks = -(-(out_group if backward else in_group) // 8)
+    strides = in_3d(problem.stride, 1)
+    return pack(
+        *numbers,
+        *(problem.batch * prod(_grid(problem)), in_group, out_group),
+        *(problem.groups, extents.classes),
+        *(strides[1:] if backward else (1, 1)),
+        *(chunks, steps_of_split, *fast_divisor(chunks)),
+        *_strides(x.strides),
+        *_strides(y.strides),
+        *(w.strides[0], w.strides[1], w.strides[-1]),
+        *(float(alpha), float(beta)),
+    )
+
+
+def _strides(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Order as images, depth, height, width, channels."""
+    images, channels, *space = strides
+    return (images, *in_3d(tuple(space), 0), channels)
+
+
+def _fits_registers(
+    m: int,
+    n: int,
+    k: int,
+    waves_m: int,
+    waves_n: int,
+    wave: int,
+    device: DeviceProperties,
+    is_async: bool,
+) -> bool:
+    threads = waves_m * waves_n * wave
+    if threads > min(512, device.max_threads):
+        return False
+    sums = m * n // threads
+    # 16 deep, a lane holds this many pairs of elements of A and B.
+    operands = (m // waves_m + n // waves_n) * 16 // wave // 2
+    fetched = 0 if is_async else -(-m * k // 8 // threads) + -(-n * k // 8 // threads)
+    needed = sums + operands + 4 * fetched + _OTHER_REGISTERS
+    return (
+        sums <= _MAX_SUMS
+        and fetched <= _MAX_FETCHED
+        and needed * threads <= _REGISTERS[device.backend]
+    )
+
+
+def _local_bytes(
+    m: int, n: int, k: int, waves_m: int, waves_n: int, matrix: int, stages: int
+) -> int:
+    tiles = stages * (m + n) * k * 2
+    sums = waves_m * waves_n * matrix * (n // waves_n + 4) * 4
+    return max(tiles, sums)
+
+
+def _default(problem: ConvProblem, device: DeviceProperties) -> dict[str, int]:
+    """Choose by sizes alone: large tiles while there are blocks for all compute units."""
+    extents = _extents(problem)
+    vectors = _vectors(problem)
+    on_cuda = device.backend == "cuda"
+    is_async = on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"]
+    m = min(128, max(32, _power_of_two(extents.rows)))
+    n = min(128, max(16, _power_of_two(extents.columns)))
+    if extents.rows <= 16:
+        m = 16
+
+    def blocks(m: int, n: int) -> int:
+        tiles = -(-extents.rows // m) * -(-extents.columns // n)
+        return tiles * extents.groups * extents.classes
+
+    k = 32
+    while blocks(m, n) < device.compute_units and max(m, n) > 64:
+        m, n = (m // 2, n) if m >= n else (m, n // 2)
+    split = 1
+    while (
+        blocks(m, n) * split < device.compute_units
+        and split < 256
+        and 8 * split * k < extents.depth
+        and 2 * split * extents.partial_bytes <= _MAX_WORKSPACE
+        and 2 * split * extents.classes <= _MAX_GRID
+    ):
+        split *= 2
+    return {
+        "TILE_M": m,
+        "TILE_N": n,
+        "TILE_K": k,
+        "WAVES_M": 2 if m >= 32 else 1,
+        "WAVES_N": 2 if n >= 32 else 1,
+        "MATRIX": 16,
+        "STAGES": 3 if is_async else 1,
+        "BAND": 4,
+        "SPLIT_K": split,
+        "WAVE": device.wave_size,
+    }
+
+
+def _power_of_two(size: int) -> int:
+    """Round up."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+SOLVER = MatrixCoreConv()
