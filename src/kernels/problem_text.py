@@ -31,13 +31,15 @@ def format_problem(problem: Problem) -> str:
     >>> format_problem(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3)))[:58]
     'conv direction=F batch=1 in_channels=3 in_size=8x8 out_cha'
     """
-    return _formatted(problem)
+    described: Any = problem
+    return _formatted(described)
 
 
 @lru_cache(maxsize=16384)
 def _formatted(problem: Any) -> str:
     words = [problem.operation]
-    for name, (default, write, _) in _fields(type(problem)).items():
+    cls: Any = type(problem)
+    for name, (default, write, _) in _fields(cls).items():
         value = getattr(problem, name)
         if value != default:
             words.append(f"{name}={write(value)}")
