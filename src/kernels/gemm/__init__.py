@@ -1,0 +1,1 @@
+"""Matrix multiplication, C = alpha * A * B + beta * C, in batches."""

@@ -1,0 +1,1 @@
+"""Solvers of the operation gemm; each module ends by making one, SOLVER."""

@@ -1,0 +1,360 @@
+"""Configs and launches of the tiled matrix multiplication (tile.h), whoever describes matrices.
+
+A solver says by `Matrices` what is multiplied and how it lies in memory; this module gives the
+space of configs, a default chosen by arithmetic alone, and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.solver import (
+    Argument,
+    KernelSource,
+    Launch,
+    Plan,
+    Workspace,
+    fast_divisor,
+    pack,
+)
+from foretune.kernels.space import Config, Constraint, Space, Tunable
+
+#: Static local memory of a block at most; CUDA gives no more without asking.
+_LOCAL_MEMORY = 48 << 10
+#: Bytes of one row's entry in the table of rows, in two and three dimensions.
+_PLACE_BYTES = 32
+#: Bytes of shares of K in the workspace at most.
+_SHARES_BYTES = 1 << 30
+#: Sums of a thread block that its registers hold.
+_SUMS = 1 << 14
+#: Blocks at most in x where a kernel strides over its elements.
+_MAX_BLOCKS = 1 << 13
+_THREADS_OF_SUM = 256
+#: Macros of a config that the kernel source reads.
+_MACROS = (
+    *("TILE_M", "TILE_N", "TILE_K", "THREAD_M", "THREAD_N"),
+    *("PASSES", "CHUNK", "STAGES", "PAD", "UNROLL_K"),
+)
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """What is multiplied, in the words of place.h.
+
+    Parameters
+    ----------
+    file : str
+        Kernel source that includes tile.h.
+    macros : tuple of (str, int)
+        Its macros, apart from the config's.
+    geometry : bytes
+        Its struct Geometry.
+    a, b, c : str or Workspace
+        The arguments.
+    m, n, k : int
+        Sizes of the largest part.
+    parts : int
+        Matrices of one launch: groups, batches, classes.
+    size : int
+        Elements of all C.
+    a_along_k, b_along_k : bool
+        Whether elements along K are neighbours in memory, rather than those along M or N.
+    a_vector, b_vector : int
+        Elements that can be read at once there: 1 or 4.
+    m_is_fastest : bool
+        Whether elements along M are neighbours in C.
+    c_vector : int
+        Elements that can be written at once: 1 or 4.
+    channels, inner : int
+        For the bias: its length, and elements of C between two of its channels.
+    """
+
+    file: str
+    macros: tuple[tuple[str, int], ...]
+    geometry: bytes
+    a: str | Workspace
+    b: str | Workspace
+    c: str | Workspace
+    m: int
+    n: int
+    k: int
+    parts: int
+    size: int
+    a_along_k: bool
+    b_along_k: bool
+    a_vector: int
+    b_vector: int
+    m_is_fastest: bool
+    c_vector: int
+    channels: int = 1
+    inner: int = 1
+
+    def tiles(self, tile_m: int, tile_n: int) -> int:
+        """Tiles of the output."""
+        return -(-self.m // tile_m) * -(-self.n // tile_n) * self.parts
+
+
+def adds_atomically(config: Mapping[str, int]) -> bool:
+    """Whether shares of K are added in the order in which blocks happen to end."""
+    return bool(config["ATOMIC"])
+
+
+def tile_space(matrices: Matrices, device: DeviceProperties) -> Space:
+    """List the configs for these matrices.
+
+    Parameters
+    ----------
+    matrices : Matrices
+    device : DeviceProperties
+    """
+    is_processor = device.arch == "cpu"
+    values = _PROCESSOR_VALUES if is_processor else _GPU_VALUES
+    default = (_processor_default if is_processor else _gpu_default)(matrices, device)
+    vectors = (1, 4) if max(matrices.a_vector, matrices.b_vector) > 1 else (1,)
+    splits = tuple(2**power for power in range(9) if 2**power <= max(1, matrices.k // 8))
+    tunables = [
+        Tunable(name, tuple(sorted({*choices, default[name]})), default[name])
+        for name, choices in {
+            **values,
+            "VECTOR": vectors,
+            "SPLIT_K": splits,
+            "ATOMIC": (0, 1) if len(splits) > 1 else (0,),
+            "M_FIRST": (0, 1),
+        }.items()
+    ]
+    return Space(tuple(tunables), tuple(_constraints(matrices, device)))
+
+
+_GPU_VALUES = {
+    "TILE_M": (16, 32, 64, 128),
+    "TILE_N": (32, 64, 128, 256),
+    "TILE_K": (8, 16, 32),
+    "THREAD_M": (4, 8),
+    "THREAD_N": (4, 8),
+    "PASSES": (1,),
+    "CHUNK": (4,),
+    "STAGES": (1, 2),
+    "PAD": (0, 4),
+    "UNROLL_K": (4, 8),
+}
+# A compiler for processors makes vectors of neighbouring threads, so all of them lie along N; a
+# thread has whole columns of the tile, some rows at a time.
+_PROCESSOR_VALUES = {
+    "TILE_M": (8, 16, 32, 64, 128),
+    "TILE_N": (16, 32, 64, 128),
+    "TILE_K": (16, 32, 64, 128),
+    "THREAD_M": (8, 16, 32, 64, 128),
+    "THREAD_N": (1, 2, 4),
+    "PASSES": (1, 2, 4, 8, 16, 32),
+    "CHUNK": (1,),
+    "STAGES": (1,),
+    "PAD": (0,),
+    "UNROLL_K": (1, 4),
+}
+
+
+def _constraints(matrices: Matrices, device: DeviceProperties) -> Iterator[Constraint]:
+    is_processor = device.arch == "cpu"
+    limit = device.local_memory if is_processor else min(device.local_memory, _LOCAL_MEMORY)
+    fewest, most = (8, 128) if is_processor else (32, min(512, device.max_threads))
+
+    def threads(m: int, n: int, thread_m: int, thread_n: int) -> int:
+        if m % thread_m or n % thread_n:
+            return 0
+        return m // thread_m * (n // thread_n)
+
+    def has_threads(m: int, n: int, thread_m: int, thread_n: int) -> bool:
+        return fewest <= threads(m, n, thread_m, thread_n) <= most
+
+    def fetches_evenly(m: int, n: int, k: int, thread_m: int, thread_n: int) -> bool:
+        count = threads(m, n, thread_m, thread_n)
+        return m * k % count == 0 and n * k % count == 0
+
+    def fetches_little(m: int, n: int, k: int, thread_m: int, thread_n: int) -> bool:
+        return (m + n) * k <= 32 * threads(m, n, thread_m, thread_n)
+
+    def fits(m: int, n: int, k: int, stages: int, pad: int) -> bool:
+        return 4 * stages * k * (m + n + 2 * pad) + 2 * k * _PLACE_BYTES <= limit
+
+    tile = ("TILE_M", "TILE_N", "THREAD_M", "THREAD_N")
+    deep = ("TILE_M", "TILE_N", "TILE_K", "THREAD_M", "THREAD_N")
+    yield Constraint(tile, has_threads, f"fewer than {fewest} or more than {most} threads")
+    if is_processor:
+        yield Constraint(
+            ("TILE_M", "THREAD_M"), lambda m, each: m == each, "a thread has whole columns"
+        )
+        yield Constraint(
+            ("THREAD_M", "THREAD_N", "PASSES"),
+            lambda m, n, passes: m % passes == 0 and 4 <= m // passes * n <= 16,
+            "fewer than 4 sums in registers or more than 16",
+        )
+    else:
+        yield Constraint(deep, fetches_evenly, "threads don't fetch the same share of a tile")
+        yield Constraint(deep, fetches_little, "a thread fetches more than 32 elements a step")
+        yield Constraint(
+            ("TILE_M", "TILE_N"), lambda m, n: m * n <= _SUMS, "more sums than registers"
+        )
+    yield Constraint(
+        ("TILE_M", "TILE_N", "TILE_K", "STAGES", "PAD"),
+        fits,
+        "tiles don't fit into local memory",
+    )
+    yield Constraint(
+        ("TILE_K", "SPLIT_K"),
+        lambda k, split: split <= -(-matrices.k // k),
+        "more shares of K than steps",
+    )
+    yield Constraint(
+        ("TILE_M", "TILE_N", "SPLIT_K"),
+        lambda m, n, split: split == 1 or matrices.tiles(m, n) * split <= 32 * device.compute_units,
+        "the grid fills the device without more shares of K",
+    )
+    yield Constraint(
+        ("SPLIT_K", "ATOMIC"),
+        lambda split, atomic: (
+            split > 1 if atomic else split == 1 or 4 * split * matrices.size <= _SHARES_BYTES
+        ),
+        "nothing to add atomically, or shares of K beyond 1 GiB",
+    )
+
+
+def _processor_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]:
+    tile_m = _power_near(matrices.m, 8, 64)
+    tile_n = _power_near(matrices.n, 16, 64)
+    tiles = matrices.tiles(tile_m, tile_n)
+    split = 1
+    while tiles * split < device.compute_units and split * 256 <= matrices.k:
+        split *= 2
+    return {
+        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 64, "THREAD_M": tile_m, "THREAD_N": 1},
+        **{"PASSES": tile_m // 8, "CHUNK": 1, "STAGES": 1, "PAD": 0, "UNROLL_K": 1},
+        **{"VECTOR": 1, "SPLIT_K": split, "ATOMIC": 0, "M_FIRST": 1},
+    }
+
+
+def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]:
+    """Take the tile and the split that a model of the grid finds fastest."""
+    candidates = (
+        (tile_m, tile_n, split)
+        for tile_m in (16, 32, 64, 128)
+        for tile_n in (32, 64, 128)
+        for split in (1, 2, 4, 8, 16, 32, 64)
+        if split == 1 or matrices.k >= 64 * split
+    )
+    tile_m, tile_n, split = min(
+        candidates, key=lambda candidate: _modelled_cycles(matrices, device, *candidate)
+    )
+    thread_m, thread_n = _thread_tile(tile_m, tile_n)
+    vector = max(matrices.a_vector, matrices.b_vector)
+    return {
+        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 8 if tile_m * tile_n > 4096 else 16},
+        **{"THREAD_M": thread_m, "THREAD_N": thread_n},
+        **{"PASSES": 1, "CHUNK": 4, "STAGES": 2, "PAD": 4, "UNROLL_K": 8},
+        **{"VECTOR": vector, "SPLIT_K": split, "ATOMIC": 0, "M_FIRST": 1},
+    }
+
+
+def _thread_tile(tile_m: int, tile_n: int) -> tuple[int, int]:
+    """Sums of a thread so that a block has at least 64 threads and at most 256."""
+    thread_m = 8 if tile_m >= 64 and tile_m * tile_n >= 64 * 64 else 4
+    thread_n = 8 if tile_n >= 64 and tile_m * tile_n >= 64 * 128 else 4
+    return thread_m, thread_n
+
+
+def _modelled_cycles(
+    matrices: Matrices, device: DeviceProperties, tile_m: int, tile_n: int, split: int
+) -> float:
+    """Cycles of the busiest compute unit, roughly; what all candidates share is left out."""
+    blocks = matrices.tiles(tile_m, tile_n) * split
+    busiest = -(-blocks // device.compute_units)
+    thread_m, thread_n = _thread_tile(tile_m, tile_n)
+    threads = tile_m * tile_n // (thread_m * thread_n)
+    depth = -(-matrices.k // split) + 32
+    # 128 multiply-adds a cycle, less what a small tile spends on fetching.
+    cycles = tile_m * tile_n / 128 * (1 + 12 / tile_m + 12 / tile_n) * depth
+    # A unit needs some 512 threads to be busy.
+    idle = max(1.0, 512 / (busiest * threads))
+    total = busiest * cycles * idle
+    if split > 1:
+        # Writing and reading the shares at 20 bytes a cycle and unit, and one more launch.
+        total += 8 * split * matrices.size / (20 * device.compute_units) + 4000
+    return total
+
+
+def _power_near(size: int, least: int, most: int) -> int:
+    """Smallest power of two that covers a size, within limits."""
+    return min(most, max(least, 1 << (size - 1).bit_length()))
+
+
+def tile_plan(matrices: Matrices, config: Mapping[str, int], alpha: float, beta: float) -> Plan:
+    """Launch the multiplication, and what finishes shares of K.
+
+    Parameters
+    ----------
+    matrices : Matrices
+    config : mapping
+    alpha, beta : float
+    """
+    split, atomic = config["SPLIT_K"], config["ATOMIC"]
+    shares = 0 if split == 1 else 2 if atomic else 1
+    tiles_m = -(-matrices.m // config["TILE_M"])
+    tiles_n = -(-matrices.n // config["TILE_N"])
+    fast = tiles_m if config["M_FIRST"] else tiles_n
+    tiling = pack(
+        *fast_divisor(fast),
+        *(fast, config["M_FIRST"], split, matrices.size),
+        *(float(alpha), float(beta)),
+    )
+    output: Argument = Workspace(0) if shares else matrices.c
+    kernel = KernelSource(matrices.file, "tiled_gemm", _macros(matrices, config, shares))
+    grid = (tiles_m * tiles_n, matrices.parts, split)
+    bias: Argument = "" if shares else "bias"
+    multiply = Launch(
+        kernel, grid, (matrices.a, matrices.b, output, bias, matrices.geometry, tiling)
+    )
+    if not shares:
+        return Plan((multiply,))
+    kept = 1 if atomic else split
+    sums = pack(
+        *(matrices.size, kept, matrices.channels),
+        *fast_divisor(matrices.inner),
+        *fast_divisor(matrices.channels),
+        *(float(alpha), float(beta)),
+    )
+    blocks = min(_MAX_BLOCKS, -(-matrices.size // _THREADS_OF_SUM))
+    storage = dict(matrices.macros)["DTYPE"]
+    macros = (("DTYPE", storage), ("THREADS", _THREADS_OF_SUM))
+    clear = KernelSource("gemm/split_k.cl", "clear_sums", macros)
+    finish = KernelSource("gemm/split_k.cl", "sum_shares", macros)
+    launches = (
+        *([Launch(clear, (blocks, 1, 1), (Workspace(0), sums))] if atomic else []),
+        multiply,
+        Launch(finish, (blocks, 1, 1), (Workspace(0), matrices.c, "bias", sums)),
+    )
+    return Plan(launches, 4 * kept * matrices.size)
+
+
+def _macros(
+    matrices: Matrices, config: Mapping[str, int], shares: int
+) -> tuple[tuple[str, int], ...]:
+    tile_m, tile_n, tile_k = config["TILE_M"], config["TILE_N"], config["TILE_K"]
+    threads = tile_m // config["THREAD_M"] * (tile_n // config["THREAD_N"])
+
+    def vector(possible: int, tile: int) -> int:
+        wanted = min(possible, config["VECTOR"])
+        return wanted if tile * tile_k % (threads * wanted) == 0 else 1
+
+    return (
+        *matrices.macros,
+        *((name, config[name]) for name in _MACROS),
+        ("A_VECTOR", vector(matrices.a_vector, tile_m)),
+        ("B_VECTOR", vector(matrices.b_vector, tile_n)),
+        ("A_ALONG_K", int(matrices.a_along_k)),
+        ("B_ALONG_K", int(matrices.b_along_k)),
+        ("LANES_ALONG_M", int(matrices.m_is_fastest)),
+        ("STORE_VECTOR", matrices.c_vector if config["CHUNK"] == 4 else 1),
+        ("SHARES", shares),
+        ("THREADS", threads),
+    )
