@@ -259,6 +259,9 @@ def _problem(
     elif ndim > 3:
         return None, f"{ndim} dimensions"
     weight = _numbers(w)
+    expected = weight[0] if transposed else weight[1] * groups
+    if x.shape[1] != expected:
+        raise InputError(f"it has {x.shape[1]} channels, and its filter is for {expected}", where)
     try:
         problem = ConvProblem(
             _DIRECTIONS[node.op_type],

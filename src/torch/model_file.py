@@ -93,6 +93,8 @@ def trace_model_file(
     runs = [_arguments(parse_input(text)) for text in inputs]
     kind = _model_dtype(dtype)
     cast = (kind or torch.float16) if autocast else None
+    if cast not in (None, torch.float16, torch.bfloat16):
+        raise InputError(f"autocast computes in fp16 or bf16, not {dtype}", "--dtype")
     with redirect_stdout(sys.stderr):
         model = _build(_find(path, name), path, where)
         if isinstance(model, torch.nn.Module) and not backward:

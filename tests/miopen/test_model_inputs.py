@@ -32,10 +32,9 @@ def test_all_forms_are_read(tensors: list[tuple[tuple[int, ...], str]], named: b
 def test_all_else_is_told(text: str) -> None:
     try:
         tensors = parse_input(text)
-    except InputError as error:
-        assert error.where == "--input"
-    else:
-        assert all(tensor.sizes for tensor in tensors)
+    except InputError:
+        return
+    assert all(tensor.sizes for tensor in tensors)
 
 
 @pytest.mark.parametrize(

@@ -149,5 +149,7 @@ def test_other_mistakes_are_told(path: str) -> None:
         trace_model_file(path, "build", [])
     with pytest.raises(InputError, match="--dtype: expected one of fp32"):
         trace_model_file(path, "build", ["1x3x9x9"], dtype="int8")
+    with pytest.raises(InputError, match="autocast computes in fp16 or bf16, not fp32"):
+        trace_model_file(path, "build", ["1x3x9x9"], dtype="fp32", autocast=True)
     with pytest.raises(InputError, match=r"other\.py: there is no such file"):
         trace_model_file("other.py", "build", ["1x3x9x9"])
