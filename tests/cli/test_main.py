@@ -39,7 +39,7 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predcit"], "unknown verb 'predcit'; known are predict, db"),
+        (["predcit"], "unknown verb 'predcit'; known are predict, shapes"),
         (["predict", "--arch", "gfx942", "--rsik", "1", KEY], "unknown arguments: --rsik"),
         (["predict", "--arch", "gfx942", KEY, "--top", "x"], "--top: invalid int value: 'x'"),
         (["predict", "--arch", "gfx942", KEY, "--top", "0"], "--top: expected at least 1"),
