@@ -23,11 +23,12 @@ from foretune.predictor.bundle import RankingBundle
 from foretune.predictor.features.conv import (
     ROOFLINE_AT,
     features_of_raw,
+    raw_features,
     raw_numbers,
     why_unsupported,
 )
 from foretune.predictor.prediction import Prediction, Solution
-from foretune.predictor.ranking import JUDGED, RankingModel
+from foretune.predictor.ranking import JUDGED, Admission, Ranked, RankingModel
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +42,9 @@ DEFAULT_RISK = 0.05
 #: An arch that AMD ships no database for -> the nearest one that has a model. Never accepted.
 BORROWED_MODELS = MappingProxyType({"gfx950": "gfx942"})
 _REMEMBERED = 100_000
+# Problems that are answered together: enough for numpy, few enough for the cache.
+_BATCH = 1024
+_FEWEST_TOGETHER = 16
 
 
 class MIOpenPredictor:
@@ -124,25 +128,88 @@ class MIOpenPredictor:
         return answer
 
     def predict_many(self, problems: Iterable[ConvProblem], top: int = JUDGED) -> list[Prediction]:
-        """Answer many problems, in order."""
-        return [self.predict(problem, top) for problem in problems]
+        """Answer many problems, in order; new ones together, which is several times as quick."""
+        problems = list(problems)
+        answers: list[Prediction] = []
+        for start in range(0, len(problems), _BATCH):
+            some = problems[start : start + _BATCH]
+            new = [p for p in dict.fromkeys(some) if (p, top) not in self._answers]
+            if len(new) >= _FEWEST_TOGETHER:
+                if len(self._answers) + len(new) > _REMEMBERED:
+                    self._answers.clear()
+                self._predict_together(new, top)
+            answers += [self.predict(problem, top) for problem in some]
+        return answers
 
-    def _predict(self, problem: ConvProblem, top: int) -> Prediction:
+    def _predict_together(self, problems: list[ConvProblem], top: int) -> None:
+        """Remember answers to those of the problems that have a model."""
+        of_direction: dict[str, list[ConvProblem]] = {}
+        for problem in problems:
+            if not self._why_not(problem):
+                of_direction.setdefault(problem.direction, []).append(problem)
+        for direction, some in of_direction.items():
+            view = self._view(direction)
+            model = view.model
+            raws = [raw_numbers(problem) for problem in some]
+            rows = raw_features(np.array(raws), direction, self._device)
+            admissions = [
+                model.admit(raw, row, view.may_run, view.naive)
+                for raw, row in zip(raws, rows, strict=True)
+            ]
+            many = model.assess(
+                rows,
+                np.stack([admission.allowed for admission in admissions]),
+                np.stack([admission.last for admission in admissions]),
+            )
+            for i, (problem, admission) in enumerate(zip(some, admissions, strict=True)):
+                could_run = admission.allowed | admission.last
+                ranked = [
+                    Ranked(*answer)
+                    for answer in zip(
+                        many.order[i].tolist(),
+                        many.good[i].tolist(),
+                        many.log_time[i].tolist(),
+                        strict=True,
+                    )
+                    if could_run[answer[0]]
+                ]
+                self._answers[problem, top] = self._answer(
+                    problem, top, view, rows[i], admission, ranked
+                )
+
+    def _why_not(self, problem: ConvProblem) -> str:
         if self._bundle is None:
-            return self._refuse(problem, f"no model for arch {self.arch}")
+            return f"no model for arch {self.arch}"
         why = why_unsupported(problem)
         if why:
-            return self._refuse(problem, why)
+            return why
         if problem.direction not in self._bundle.directions:
-            return self._refuse(problem, f"no model for direction {problem.direction}")
-        view = self._view(self._bundle, problem.direction)
-        if not view.bits:
-            return self._refuse(problem, f"MIOpen {self.miopen} runs none of the known solvers")
-        model = view.model
+            return f"no model for direction {problem.direction}"
+        if not self._view(problem.direction).bits:
+            return f"MIOpen {self.miopen} runs none of the known solvers"
+        return ""
+
+    def _predict(self, problem: ConvProblem, top: int) -> Prediction:
+        why = self._why_not(problem)
+        if why:
+            return self._refuse(problem, why)
+        view = self._view(problem.direction)
         raw = raw_numbers(problem)
         row = features_of_raw(raw, problem.direction, self._device)
-        admission = model.admit(raw, row, view.may_run, view.naive)
-        ranked = model.assess_one(row, admission)
+        admission = view.model.admit(raw, row, view.may_run, view.naive)
+        ranked = view.model.assess_one(row, admission)
+        return self._answer(problem, top, view, row, admission, ranked)
+
+    def _answer(
+        self,
+        problem: ConvProblem,
+        top: int,
+        view: _DirectionView,
+        row: npt.NDArray[np.float32],
+        admission: Admission,
+        ranked: list[Ranked],
+    ) -> Prediction:
+        model = view.model
         accepted, reason = self._acceptance.judge(
             self.compute_units, problem.direction, view.bits, self.risk, ranked[0].good
         )
@@ -176,9 +243,12 @@ class MIOpenPredictor:
     def _refuse(self, problem: ConvProblem, why: str) -> Prediction:
         return Prediction(problem, self.arch, self.compute_units, False, self.risk, why, ())
 
-    def _view(self, bundle: RankingBundle, direction: str) -> _DirectionView:
+    def _view(self, direction: str) -> _DirectionView:
         view = self._views.get(direction)
         if view is None:
+            bundle = self._bundle
+            if bundle is None:
+                raise AssertionError("asked without a bundle")
             model = bundle.ranking(direction)
             may_run = runnable_flags(model.candidates, self.arch, self.miopen)
             view = self._views[direction] = _DirectionView(

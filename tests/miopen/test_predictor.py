@@ -66,6 +66,34 @@ def test_any_problem_gets_an_answer(problem: ConvProblem, device: object, miopen
         assert answer.solutions
 
 
+@pytest.mark.parametrize("arch", [*ARCHS, "gfx950", "gfx1100"])
+@pytest.mark.parametrize("miopen", ["any", "3.6"])
+def test_many_together_get_the_answers_that_each_gets_alone(arch: str, miopen: str) -> None:
+    units = 64 if arch == "gfx1100" else None
+    kinds = [
+        ConvProblem(direction, batch, channels, size, 64, (3,) * len(size), groups=groups, dtype=t)
+        for direction in "FBW"
+        for batch in (1, 32)
+        for channels, groups in ((64, 1), (96, 32), (100_000, 1))
+        for size in ((28, 28), (8, 14, 14))
+        for t in ("FP16", "FP32", "FP64")
+        if not 64 % groups
+    ]
+    together = MIOpenPredictor(arch, units, miopen=miopen).predict_many([*kinds, *kinds[:3]])
+    alone = MIOpenPredictor(arch, units, miopen=miopen)
+    assert len(together) == len(kinds) + 3
+    for problem, many in zip([*kinds, *kinds[:3]], together, strict=True):
+        one = alone.predict(problem)
+        assert (many.problem, many.accepted) == (problem, one.accepted)
+        assert many.reason.split(" 0.")[0] == one.reason.split(" 0.")[0]
+        assert [s.solver for s in many.solutions] == [s.solver for s in one.solutions]
+        assert [s.config for s in many.solutions] == [s.config for s in one.solutions]
+        for ours, theirs in zip(many.solutions, one.solutions, strict=True):
+            assert ours.workspace == theirs.workspace
+            assert ours.score == pytest.approx(theirs.score, rel=1e-5, abs=1e-6)
+            assert ours.predicted_ms == pytest.approx(theirs.predicted_ms, rel=1e-6)
+
+
 def test_what_was_never_learnt_is_not_accepted() -> None:
     predictor = MIOpenPredictor("gfx942")
     for change in ({"dtype": "FP64"}, {"dtype": "FP8"}, {"layout": "CHWN"}):
