@@ -178,8 +178,10 @@ class OpenCLKernel(Kernel):
             value: Any = argument.memory if isinstance(argument, OpenCLBuffer) else argument
             kernel.set_arg(place, value)
         size, block = (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1)
+        # A kernel object doesn't keep the memory that it was given, parts least of all.
+        kept = tuple(arguments)
 
-        def launch() -> None:
+        def launch(_kept: Sequence[LaunchArgument] = kept) -> None:
             cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
 
         return launch
