@@ -85,17 +85,28 @@ def check_neighbours(
         for _, batch, plausible in neighbours:
             for item in plausible:
                 times[item.solver].append(Measured(item.time_ms, batch))
-        series = {solver: Series(measured) for solver, measured in times.items()}
-        fast = Series(one for solver, some in times.items() if not is_naive(solver) for one in some)
+        series = {solver: Series(some) for solver, some in times.items() if len(some) > 1}
         for index, batch, plausible in neighbours:
             for item in plausible:
-                if detail := _slow_by_neighbour(item, batch, series[item.solver]):
+                known = series.get(item.solver)
+                if known and (detail := _slow_by_neighbour(item, batch, known)):
                     yield Suspicion(index, item, "batch", detail)
-            by_model[index] = by_model[index] or _naive_by_neighbour(records[index], fast)
+        doubtful = [index for index in indexes if not by_model[index] and _has_won(records[index])]
+        if doubtful:
+            fast = Series(
+                one for solver, some in times.items() if not is_naive(solver) for one in some
+            )
+            for index in doubtful:
+                by_model[index] = _naive_by_neighbour(records[index], fast)
     for index, detail in enumerate(by_model):
         best = records[index].best
         if detail and best:
             yield Suspicion(index, best, "naive", detail)
+
+
+def _has_won(audited: AuditedRecord) -> bool:
+    """Whether a naive solver won."""
+    return audited.best is not None and is_naive(audited.best.solver)
 
 
 def _slow_by_neighbour(item: FindItem, batch: int, series: Series) -> str:
@@ -113,7 +124,7 @@ def _naive_by_model(audited: AuditedRecord) -> str:
     if (
         best is None
         or expected is None
-        or not is_naive(best.solver)
+        or not _has_won(audited)
         or is_naive(expected.solver)
         or not expected.sure
         or not _halves(expected.time_ms, best.time_ms)
@@ -125,7 +136,7 @@ def _naive_by_model(audited: AuditedRecord) -> str:
 def _naive_by_neighbour(audited: AuditedRecord, fast: Series) -> str:
     """Say how fast others were at another batch where a naive solver won; empty if they weren't."""
     best = audited.best
-    if best is None or not is_naive(best.solver):
+    if best is None:
         return ""
     found = fast.scaled_to(audited.problem.batch)
     if not found or not _halves(found[0], best.time_ms):
