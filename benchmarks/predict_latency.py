@@ -62,6 +62,12 @@ def microseconds(work: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - start) / count * 1e6
 
 
+def each_of(predictor: MIOpenPredictor, problems: list[ConvProblem]) -> None:
+    """Ask one problem after the other."""
+    for problem in problems:
+        predictor.predict(problem)
+
+
 def process_seconds(commands: dict[str, list[str]], rounds: int = 15) -> dict[str, float]:
     """Give the median wall time of each command, all of them in turn."""
     times: dict[str, list[float]] = {name: [] for name in commands}
@@ -80,9 +86,10 @@ def main() -> None:
     arch = sys.argv[1] if len(sys.argv) > 1 else "gfx942"
     predictor = MIOpenPredictor(arch)
     for batch in range(1, 40):
-        predictor.predict_many(network(batch))
-    rounds = [network(batch) for batch in range(100, 120)]
-    new = [microseconds(lambda p=p: predictor.predict_many(p), len(p)) for p in rounds]
+        each_of(predictor, network(batch))
+    rounds = [list(dict.fromkeys(network(batch))) for batch in range(100, 140)]
+    new = [microseconds(lambda p=p: each_of(predictor, p), len(p)) for p in rounds[:20]]
+    together = [microseconds(lambda p=p: predictor.predict_many(p), len(p)) for p in rounds[20:]]
     known = rounds[-1][0]
     again = [
         microseconds(lambda: [predictor.predict(known) for _ in range(1000)], 1000)
@@ -90,8 +97,9 @@ def main() -> None:
     ]
     print(f"{arch}: the same problem again {statistics.median(again):.2f} us")
     print(
-        f"{arch}: a new problem {statistics.median(new):.0f} us "
-        "(with workspace; configs are found when looked at)"
+        f"{arch}: a new problem {statistics.median(new):.0f} us, each of a network's asked "
+        f"together {statistics.median(together):.0f} us (with workspace; configs are found when "
+        "looked at)"
     )
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "network.txt")

@@ -367,7 +367,14 @@ def _rows_one(
     merit = [-entry[0] for entry in placed] + [2 * _OUT] * empty
     p = [exp(share) for share in log_p]
     leader = placed[0][1]
-    runner_up = placed[min(1, width - 1)][1] if len(placed) > 1 or width == 1 else -1
+    runner_up = placed[1][1] if len(placed) > 1 else -1
+    if width == 1:
+        # Without a rival, what `judge_rows` takes for one.
+        runner_up, rivals = leader, (_OUT, time[0] - _OUT, 2 * _OUT)
+    else:
+        rivals = (sorted(log_p)[-2], sorted(time)[1], merit[1])
+    # The best of the others is the best of all, or the second for the best itself.
+    best_share, best_time = max(log_p), min(time)
     numbers = []
     for rank, (_, column, share, own_time) in enumerate(placed):
         gap = [other - own_time for other in time]
@@ -379,10 +386,10 @@ def _rows_one(
                 near += weight
         numbers += [
             share,
-            share - _most_other(log_p, rank, _OUT),
-            -_most_other([-other for other in gap], rank, _OUT),
+            share - (rivals[0] if share == best_share else best_share),
+            (rivals[1] if own_time == best_time else best_time) - own_time,
             own_time,
-            merit[rank] - _most_other(merit, rank, 2 * _OUT),
+            merit[rank] - (merit[0] if rank else rivals[2]),
             entropy,
             rank,
             column,
@@ -399,7 +406,3 @@ def _rows_one(
     )
     judged[:, -len(_JUDGE_AT) :] = row[_JUDGE_AT]
     return judged
-
-
-def _most_other(values: list[float], rank: int, least: float) -> float:
-    return max(values[:rank] + values[rank + 1 :], default=least)
