@@ -72,13 +72,13 @@ def _merge(paths: Sequence[str], options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report.to_dict()))
     else:
-        print("\n".join(_merge_lines(report, len(paths))))
+        print("\n".join(_merge_lines(report)))
     return 0
 
 
-def _merge_lines(report: MergeReport, files: int) -> Iterator[str]:
+def _merge_lines(report: MergeReport) -> Iterator[str]:
     yield (
-        f"{report.out}: {report.kind} of {files} files, {report.problems} problems, "
+        f"{report.out}: {report.kind} of {report.files} files, {report.problems} problems, "
         f"{report.items} entries"
     )
     if report.conflicts:

@@ -31,6 +31,8 @@ class MergeReport:
     ----------
     out : str
         The file that was written.
+    files : int
+        Files merged, each counted once.
     kind : {'find-db', 'perf-db'}
     problems, items : int
         Records and entries written.
@@ -43,6 +45,7 @@ class MergeReport:
     """
 
     out: str
+    files: int
     kind: str
     problems: int
     items: int
@@ -161,7 +164,7 @@ def _merge_find_dbs(
     ]
     _check_result(records, issues)
     write_find_db(out, records)
-    return _report(out, "find-db", merged, issues)
+    return _report(out, len(paths), "find-db", merged, issues)
 
 
 def _place(item: FindItem) -> tuple[Any, ...]:
@@ -198,7 +201,7 @@ def _merge_perf_dbs(
     ]
     _check_result(records, issues)
     write_perf_db(out, records)
-    return _report(out, "perf-db", merged, issues)
+    return _report(out, len(paths), "perf-db", merged, issues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +267,12 @@ def _check_result(records: Sequence[object], issues: Sequence[Issue]) -> None:
         raise InputError(f"no line of these databases can be used{why}")
 
 
-def _report(out: str, kind: str, merged: _Merged[Any], issues: Sequence[Issue]) -> MergeReport:
+def _report(
+    out: str, files: int, kind: str, merged: _Merged[Any], issues: Sequence[Issue]
+) -> MergeReport:
     return MergeReport(
         out,
+        files,
         kind,
         len(merged.entries),
         sum(map(len, merged.entries.values())),
