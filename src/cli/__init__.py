@@ -31,6 +31,7 @@ VERBS = {
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",
     "find": "measure foretune's own kernels for convolutions on a device, and rank them",
+    "tune": "measure all configs of foretune's own kernels for many problems into a dataset",
 }
 FAILED, USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 

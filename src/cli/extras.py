@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from foretune.errors import InputError
 
 _TRAIN = {"lightgbm", "sklearn", "scipy", "pandas", "pyarrow", "platformdirs", "filelock"}
+_TUNE = {"pyarrow", "platformdirs"}
 
 
 @contextmanager
@@ -34,3 +35,22 @@ def train_extra(verb: str) -> Iterator[None]:
             f"LightGBM can't be loaded ({error}); install the system's libgomp (Debian: libgomp1)",
             verb,
         ) from None
+
+
+@contextmanager
+def tune_extra(verb: str) -> Iterator[None]:
+    """Say what to install if the block fails for want of the extra `tune`.
+
+    Examples
+    --------
+    >>> with tune_extra("tune"):
+    ...     raise ModuleNotFoundError(name="pyarrow")
+    Traceback (most recent call last):
+    foretune.errors.InputError: tune: needs foretune[tune]: pip install 'foretune[tune]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _TUNE:
+            raise
+        raise InputError("needs foretune[tune]: pip install 'foretune[tune]'", verb) from None

@@ -50,6 +50,7 @@ class ConfigSearch:
         self._proposed: set[Config] = set()
         self._order: list[Config] | None = None
         self._times: dict[Config, float] = {}
+        self._size: int | None = None
         self.failures = 0
 
     @property
@@ -58,13 +59,21 @@ class ConfigSearch:
         return min(self._times.values(), default=None)
 
     @property
+    def size(self) -> int:
+        """Configs that are proposed in all; takes as long as listing them."""
+        if self._size is None:
+            self._hashed_order()
+        return self._size or 0
+
+    @property
     def tried(self) -> int:
         """Configs whose outcome was told."""
         return len(self._times) + self.failures
 
-    def skip(self, config: Config) -> None:
-        """Never propose a config, because it was tried before."""
-        self._proposed.add(config)
+    def give_back(self, config: Config) -> None:
+        """Let a proposed config that was not tried be proposed again, first."""
+        self._proposed.discard(config)
+        self._hashed_order().append(config)
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Report a time, or None for a failure."""
@@ -116,6 +125,7 @@ class ConfigSearch:
             else:
                 configs = self._space.sample(_DRAWN, self._seed)
             self._order = sorted(configs, key=self._hash, reverse=True)
+            self._size = len(configs)
         return self._order
 
     def _hash(self, config: Mapping[str, int]) -> int:

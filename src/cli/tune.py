@@ -1,0 +1,130 @@
+"""Measure every config of foretune's own kernels for a list of problems, and keep all results.
+
+A run that was stopped, or killed, goes on where it was when it is started again: the journal beside
+the dataset holds every trial, failures with their reasons too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from foretune.cli.extras import tune_extra
+from foretune.cli.problems import name_of, parse_problems
+from foretune.cli.progress import progress
+from foretune.cli.table import format_table
+from foretune.errors import InputError
+from foretune.kernels.journal import Journal
+from foretune.kernels.problem_text import parse_problem
+from foretune.kernels.suites import read_suite, suite_names
+from foretune.kernels.tune import DEFAULT_TIMEOUT, TuneReport, tune
+
+EXAMPLES = f"""\
+examples:
+  all layers of ResNet-50 on an NVIDIA GPU, for an hour:
+    foretune tune --suite resnet50 --device cuda --budget 3600 --out resnet50.parquet
+  your own problems (find-db keys, driver lines), 20 configs of each solver:
+    foretune tune --suite problems.txt --device cpu --sample 20 --out mine.parquet
+
+Suites that come with foretune: {", ".join(suite_names())}; several are joined by commas.
+Beside DATASET.parquet stand DATASET.journal (SQLite, written all the time) and DATASET.md (what
+the dataset holds). Needs foretune[tune].
+
+exit codes: 0 the dataset is written, whether or not the budget was enough; 2 some input can't be
+used
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("--suite", required=True, metavar="NAME|FILE", help="problems to tune")
+    parser.add_argument("--out", required=True, metavar="DATASET.parquet", help="the dataset")
+    parser.add_argument(
+        "--device", default="", help="cpu, cuda, hip, cuda:1 (default: the first GPU, else cpu)"
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="S", help="seconds (default: until all is tried)"
+    )
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="configs of each solver and problem (default: all)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="chooses the order of configs (default %(default)s)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT,
+        metavar="S",
+        help="seconds after which a config counts as hung (default %(default)s)",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that compile (default: one a processor)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tune, write the dataset, print what was done, and return the exit code."""
+    with tune_extra("tune"):
+        from foretune.kernels.export import export
+    problems = read_suite(options.suite, parse_problems)
+    out = Path(options.out)
+    if out.suffix != ".parquet":
+        raise InputError("expected a name that ends in .parquet", f"--out {out}")
+    if not out.parent.is_dir():
+        raise InputError("there is no such folder", str(out.parent))
+    if options.workers is not None and options.workers < 1:
+        raise InputError(f"expected at least 1, got {options.workers}", "--workers")
+    journal = Journal(out.with_suffix(".journal"))
+    try:
+        with progress() as show:
+            report = tune(
+                problems,
+                journal,
+                options.device,
+                budget=options.budget,
+                sample=options.sample,
+                seed=options.seed,
+                timeout=options.timeout,
+                workers=options.workers,
+                show=show,
+            )
+    finally:
+        # What was measured before an interrupt is worth as much.
+        rows = export(journal, out)
+    print(_winners(journal), end="")
+    print(_summary(report))
+    print(f"{out}: {rows} rows; {out.with_suffix('.md')} says what they are")
+    journal.close()
+    return 0
+
+
+def _winners(journal: Journal) -> str:
+    best: dict[str, tuple[float, str, str]] = {}
+    counts: Counter[str] = Counter()
+    for trial in journal.trials():
+        if trial.status == "measured" and trial.time_ms is not None:
+            counts[trial.problem] += 1
+            found = (trial.time_ms, trial.solver, trial.config)
+            best[trial.problem] = min(best.get(trial.problem, found), found)
+    rows = []
+    for text, (time_ms, solver, config) in best.items():
+        problem = parse_problem(text)
+        rate = f"{problem.flops / time_ms / 1e6:.4g}"
+        rows.append((name_of(problem), f"{counts[text]}", solver, f"{time_ms:.4g}", rate, config))
+    headers = ("problem", "configs", "fastest", "ms", "GFLOP/s", "config")
+    return format_table(headers, rows, right={"configs", "ms", "GFLOP/s"})
+
+
+def _summary(report: TuneReport) -> str:
+    trials = ", ".join(f"{count} {status}" for status, count in report.statuses.most_common())
+    seconds = max(report.seconds, 1e-9)
+    return (
+        f"{report.statuses.total()} trials in {report.seconds:.0f} s ({trials or 'none'}); "
+        f"{report.built} kernels built; "
+        f"{100 * report.measuring_seconds / seconds:.0f}% of the time was spent measuring, "
+        f"{100 * report.waiting_seconds / seconds:.0f}% waiting for kernels to be built "
+        f"(building went on during {100 * report.compiling_seconds / seconds:.0f}%); "
+        + ("everything was tried" if report.is_complete else "not everything was tried")
+    )
