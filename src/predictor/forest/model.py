@@ -186,25 +186,31 @@ class Forest:
             np.all(self.node_bins < self.threshold_counts[self.node_features]),
             "a node's threshold is unknown",
         )
-        feature = np.repeat(np.arange(self.num_features), self.threshold_counts)
-        rising = (np.diff(self.thresholds) > 0) | (np.diff(feature) > 0)
+        rising = (np.diff(self.thresholds) > 0) | (np.diff(self._threshold_features) > 0)
         demand(np.all(rising), "thresholds don't rise")
 
-        # In pre-order a node comes after as many leaves as it comes after nodes, less the nodes
-        # that it is to the left of.
-        node, left = np.arange(nodes), self.node_left_leaves
+        # In pre-order as many leaves come before a node as nodes whose left side has ended.
+        left = self.node_left_leaves
         demand(np.all((left > 0) & (left < MAX_LEAVES)), "a node's children are impossible")
-        turns = np.bincount(node + 1, minlength=nodes + MAX_LEAVES)
-        turns -= np.bincount(node + left, minlength=turns.size)
-        first_of_tree = np.repeat(self._first_nodes, self.tree_leaves - 1)
-        first_leaf = node - first_of_tree - np.cumsum(turns)[:nodes]
+        ended = np.cumsum(np.bincount(np.arange(nodes) + left, minlength=nodes)[:nodes])
+        sizes = self.tree_leaves - 1
+        first_leaf = ended - np.repeat(self._first_nodes, sizes)
         # So no tree ever loses its last leaf, whatever a row goes through.
-        last_leaf = np.repeat(self.tree_leaves - 1, self.tree_leaves - 1)
         demand(
-            np.all((first_leaf >= 0) & (first_leaf + left <= last_leaf)),
+            np.all((first_leaf >= 0) & (first_leaf + left <= np.repeat(sizes, sizes))),
             "a node's children are impossible",
         )
         return first_leaf
+
+    @cached_property
+    def _threshold_features(self) -> npt.NDArray[np.intp]:
+        """Feature of each threshold."""
+        return np.repeat(np.arange(self.num_features), self.threshold_counts)
+
+    @cached_property
+    def _first_thresholds(self) -> npt.NDArray[np.intp]:
+        """Where the thresholds of each feature start."""
+        return np.cumsum(self.threshold_counts) - self.threshold_counts
 
     @property
     def _first_nodes(self) -> npt.NDArray[np.intp]:
@@ -231,14 +237,15 @@ class Forest:
         chosen = np.asarray(outputs, np.intp)
         trees = _ranges(self.output_trees, chosen)
         nodes = _ranges(self.tree_leaves - 1, trees)
-        first_threshold = np.cumsum(self.threshold_counts) - self.threshold_counts
         features = self.node_features[nodes]
-        used, at = np.unique(first_threshold[features] + self.node_bins[nodes], return_inverse=True)
-        of_feature = np.repeat(np.arange(self.num_features), self.threshold_counts)[used]
-        counts = np.bincount(of_feature, minlength=self.num_features)
+        wanted = self._first_thresholds[features] + self.node_bins[nodes]
+        is_used = np.zeros(self.thresholds.size, bool)
+        is_used[wanted] = True
+        at = (np.cumsum(is_used) - 1)[wanted]
+        counts = np.bincount(self._threshold_features[is_used], minlength=self.num_features)
         part = Forest(
             threshold_counts=counts,
-            thresholds=self.thresholds[used],
+            thresholds=self.thresholds[is_used],
             node_features=features,
             node_bins=at - (np.cumsum(counts) - counts)[features],
             node_left_leaves=self.node_left_leaves[nodes],
@@ -391,14 +398,13 @@ class Forest:
 
     @cached_property
     def _tables(self) -> Tables:
-        first_threshold = np.cumsum(self.threshold_counts) - self.threshold_counts
         word = np.dtype(np.uint32 if self.tree_leaves.max() <= 32 else np.uint64)
         one: npt.NDArray[Any] = np.ones(self.num_nodes, word)
         left = (one << self.node_left_leaves.astype(word)) - one
         return Tables(
             thresholds=self.thresholds,
-            threshold_features=np.repeat(np.arange(self.num_features), self.threshold_counts),
-            node_thresholds=first_threshold[self.node_features] + self.node_bins,
+            threshold_features=self._threshold_features,
+            node_thresholds=self._first_thresholds[self.node_features] + self.node_bins,
             node_trees=np.repeat(np.arange(self.num_trees), self.tree_leaves - 1),
             node_kills=left << self._first_leaf_of_node.astype(word),
             leaves=self.leaves.astype(np.float32),
@@ -654,22 +660,23 @@ class PackedForests(Mapping[str, Forest]):
     def __init__(self, data: bytes, start: int, sizes: dict[str, int], where: str) -> None:
         self._where = where
         checksum = zlib.crc32(data[:start])
-        self._packed: dict[str, bytes] = {}
+        self._data = data
+        self._places: dict[str, slice] = {}
         self._forests: dict[str, Forest] = {}
         for name, size in sizes.items():
-            self._packed[name] = data[start : start + size]
+            self._places[name] = slice(start, start + size)
             checksum = zlib.crc32(data[start : start + min(size, _PREFIX.size)], checksum)
             start += size
         self.checksum = f"{checksum:08x}"
 
     def __getitem__(self, name: str) -> Forest:
         if name not in self._forests:
-            data = self._packed[name]
-            self._forests[name] = Forest.from_bytes(data, where=f"{self._where}, {name}")
+            packed = self._data[self._places[name]]
+            self._forests[name] = Forest.from_bytes(packed, where=f"{self._where}, {name}")
         return self._forests[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._packed)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self._places)

@@ -36,7 +36,8 @@ class NumpyEngine:
         self._word = word
         self._tables = tables
         self._first_leaf = tables.tree_first_leaf - exponent_of_one
-        first_node = np.searchsorted(tables.node_trees, np.arange(tables.num_trees))
+        # A tree has one node less than leaves.
+        first_node = tables.tree_first_leaf - np.arange(tables.num_trees)
         depth = np.arange(tables.node_trees.size) - first_node[tables.node_trees]
         # One row for each tree's first node, one for its second ...: reducing over rows is fast.
         shape = (int(depth.max()) + 1, tables.num_trees)
