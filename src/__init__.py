@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from foretune.api import Predictor, find, predict
     from foretune.errors import InputError
+    from foretune.kernels.compute import compute
     from foretune.kernels.conv.problem import ConvProblem
     from foretune.kernels.found import Found, FoundSolution
     from foretune.predictor.prediction import Prediction, Solution
@@ -26,6 +27,7 @@ __all__ = [
     "Predictor",
     "Solution",
     "__version__",
+    "compute",
     "find",
     "predict",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "Prediction": "foretune.predictor.prediction",
     "Predictor": "foretune.api",
     "Solution": "foretune.predictor.prediction",
+    "compute": "foretune.kernels.compute",
     "find": "foretune.api",
     "predict": "foretune.api",
 }

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import InputError
+from foretune.kernels.runtime.addresses import AddressBuffer, Parameters, address_of
 from foretune.kernels.runtime.device import (
     Buffer,
     CompileError,
@@ -24,7 +25,6 @@ from foretune.kernels.runtime.device import (
     LaunchArgument,
     OutOfDeviceMemoryError,
 )
-from foretune.kernels.runtime.parameters import Parameters
 from foretune.kernels.runtime.properties import DeviceProperties
 
 _HOW_TO_GET = "pip install 'foretune[cuda]'"
@@ -129,25 +129,6 @@ def compiler(arch: str) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     return build
 
 
-class CudaBuffer(Buffer):
-    """Memory of a CUDA device."""
-
-    def __init__(self, address: int, nbytes: int, owner: CudaDevice | None = None) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self._owner = owner
-
-    def part(self, offset: int, nbytes: int) -> CudaBuffer:
-        """View a part; it stays valid until the whole is freed."""
-        return CudaBuffer(self.address + offset, nbytes)
-
-    def free(self) -> None:
-        """Give the memory back, once the work that was started is done."""
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.free(self.address)
-
-
 class CudaKernel(Kernel):
     """A function of a loaded module."""
 
@@ -163,7 +144,7 @@ class CudaKernel(Kernel):
         from cuda.bindings import driver
 
         device, function, dynamic_local = self._device, self._function, self._dynamic_local
-        parameters = Parameters([_value(argument) for argument in arguments])
+        parameters = Parameters(arguments)
         launch_kernel = driver.cuLaunchKernel
 
         def launch() -> None:
@@ -258,14 +239,13 @@ class CudaDevice(Device):
         _call(self._driver.cuMemcpyDtoH, size.ctypes.data, address, size.nbytes)
         return int(size[0])
 
-    def alloc(self, nbytes: int) -> CudaBuffer:
+    def alloc(self, nbytes: int) -> AddressBuffer:
         """Take memory."""
         with self.current():
             address = int(_call(self._driver.cuMemAlloc, max(1, nbytes)))
-        return CudaBuffer(address, nbytes, self)
+        return AddressBuffer(address, nbytes, self._free)
 
-    def free(self, address: int) -> None:
-        """Give memory back."""
+    def _free(self, address: int) -> None:
         with self.current():
             _call(self._driver.cuMemFree, address)
 
@@ -276,7 +256,7 @@ class CudaDevice(Device):
             with self.current():
                 _call(
                     self._driver.cuMemcpyHtoDAsync,
-                    *(_address(buffer), source.ctypes.data, source.nbytes, self.stream),
+                    *(address_of(buffer), source.ctypes.data, source.nbytes, self.stream),
                 )
                 _call(self._driver.cuStreamSynchronize, self.stream)
 
@@ -286,7 +266,7 @@ class CudaDevice(Device):
             with self.current():
                 _call(
                     self._driver.cuMemcpyDtoHAsync,
-                    *(out.ctypes.data, _address(buffer), out.nbytes, self.stream),
+                    *(out.ctypes.data, address_of(buffer), out.nbytes, self.stream),
                 )
                 _call(self._driver.cuStreamSynchronize, self.stream)
 
@@ -296,8 +276,25 @@ class CudaDevice(Device):
             with self.current():
                 _call(
                     self._driver.cuMemsetD8Async,
-                    *(_address(buffer), byte, buffer.nbytes, self.stream),
+                    *(address_of(buffer), byte, buffer.nbytes, self.stream),
                 )
+
+    def wrap(self, address: int, nbytes: int) -> AddressBuffer:
+        """See the memory of another library of this process."""
+        return AddressBuffer(address, nbytes)
+
+    @contextmanager
+    def on_stream(self, handle: int) -> Iterator[None]:
+        """Start everything on a stream of the caller for a while."""
+        own, self.stream = self.stream, self._driver.CUstream(handle)
+        try:
+            yield
+        finally:
+            self.stream = own
+
+    def stream_number(self) -> int:
+        """Give the number of the stream as DLPack counts: 1 is the default stream."""
+        return int(self.stream) or 1
 
     def synchronize(self) -> None:
         """Wait for the stream."""
@@ -328,18 +325,7 @@ class CudaDevice(Device):
             address = int(_call(self._driver.cuMemHostGetDevicePointer, word, 0))
         kernel = self.load(_GATE, "gate")
         opened = ctypes.c_uint32.from_address(int(word))
-        return kernel.bind((1, 1, 1), 1, [CudaBuffer(address, 4)]), opened
-
-
-def _value(argument: LaunchArgument) -> int | bytes:
-    if argument is None:
-        return 0
-    return argument if isinstance(argument, bytes) else _address(argument)
-
-
-def _address(buffer: Buffer) -> int:
-    assert isinstance(buffer, CudaBuffer), "memory of another backend"
-    return buffer.address
+        return kernel.bind((1, 1, 1), 1, [AddressBuffer(address, 4)]), opened
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,24 @@ class Device(ABC):
         OutOfDeviceMemoryError
             If there is not enough.
         """
+
+    @abstractmethod
+    def wrap(self, address: int, nbytes: int) -> Buffer:
+        """See memory of the caller's as a buffer, without a copy if the device can reach it.
+
+        That is the host's memory for OpenCL, the device's own for the others.
+        """
+
+    def publish(self, buffer: Buffer) -> None:  # noqa: B027
+        """Make what was written to wrapped memory visible to its owner, and wait if need be."""
+
+    def on_stream(self, handle: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Start everything on a stream of the caller for a while."""
+        raise InputError(f"{self.properties.name} has no streams; leave it out", "stream")
+
+    def stream_number(self) -> int | None:
+        """Give the number of the stream as DLPack counts; None if there is none."""
+        return None
 
     @abstractmethod
     def write(self, buffer: Buffer, data: npt.NDArray[Any]) -> None:

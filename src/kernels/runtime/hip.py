@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import InputError
+from foretune.kernels.runtime.addresses import AddressBuffer, Parameters, address_of
 from foretune.kernels.runtime.device import (
     Buffer,
     CompileError,
@@ -24,7 +25,6 @@ from foretune.kernels.runtime.device import (
     LaunchArgument,
     OutOfDeviceMemoryError,
 )
-from foretune.kernels.runtime.parameters import Parameters
 from foretune.kernels.runtime.properties import DeviceProperties
 
 _HOW_TO_GET = "pip install hip-python, of the version that goes with the installed ROCm"
@@ -115,25 +115,6 @@ def known_archs() -> frozenset[str]:
     return frozenset()
 
 
-class HipBuffer(Buffer):
-    """Memory of an AMD GPU."""
-
-    def __init__(self, address: int, nbytes: int, owner: HipDevice | None = None) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self._owner = owner
-
-    def part(self, offset: int, nbytes: int) -> HipBuffer:
-        """View a part; it stays valid until the whole is freed."""
-        return HipBuffer(self.address + offset, nbytes)
-
-    def free(self) -> None:
-        """Give the memory back, once the work that was started is done."""
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.free(self.address)
-
-
 class HipKernel(Kernel):
     """A function of a loaded module."""
 
@@ -148,7 +129,7 @@ class HipKernel(Kernel):
     ) -> Callable[[], None]:
         """Lay out the parameters once."""
         device, function = self._device, self._function
-        parameters = Parameters([_value(argument) for argument in arguments])
+        parameters = Parameters(arguments)
         launch_kernel = _hip().hipModuleLaunchKernel
 
         def launch() -> None:
@@ -237,14 +218,13 @@ class HipDevice(Device):
             function = _call(self._hip.hipModuleGetFunction, module, name.encode())
         return HipKernel(self, module, function)
 
-    def alloc(self, nbytes: int) -> HipBuffer:
+    def alloc(self, nbytes: int) -> AddressBuffer:
         """Take memory."""
         with self.current():
             address = int(_call(self._hip.hipMalloc, max(1, nbytes)))
-        return HipBuffer(address, nbytes, self)
+        return AddressBuffer(address, nbytes, self._free)
 
-    def free(self, address: int) -> None:
-        """Give memory back."""
+    def _free(self, address: int) -> None:
         with self.current():
             _call(self._hip.hipFree, address)
 
@@ -255,7 +235,7 @@ class HipDevice(Device):
             with self.current():
                 _call(
                     self._hip.hipMemcpyHtoDAsync,
-                    *(_address(buffer), source.ctypes.data, source.nbytes, self.stream),
+                    *(address_of(buffer), source.ctypes.data, source.nbytes, self.stream),
                 )
                 _call(self._hip.hipStreamSynchronize, self.stream)
 
@@ -265,7 +245,7 @@ class HipDevice(Device):
             with self.current():
                 _call(
                     self._hip.hipMemcpyDtoHAsync,
-                    *(out.ctypes.data, _address(buffer), out.nbytes, self.stream),
+                    *(out.ctypes.data, address_of(buffer), out.nbytes, self.stream),
                 )
                 _call(self._hip.hipStreamSynchronize, self.stream)
 
@@ -275,8 +255,25 @@ class HipDevice(Device):
             with self.current():
                 _call(
                     self._hip.hipMemsetD8Async,
-                    *(_address(buffer), byte, buffer.nbytes, self.stream),
+                    *(address_of(buffer), byte, buffer.nbytes, self.stream),
                 )
+
+    def wrap(self, address: int, nbytes: int) -> AddressBuffer:
+        """See the memory of another library of this process."""
+        return AddressBuffer(address, nbytes)
+
+    @contextmanager
+    def on_stream(self, handle: int) -> Iterator[None]:
+        """Start everything on a stream of the caller for a while."""
+        own, self.stream = self.stream, handle
+        try:
+            yield
+        finally:
+            self.stream = own
+
+    def stream_number(self) -> int:
+        """Give the number of the stream as DLPack counts."""
+        return int(self.stream)
 
     def synchronize(self) -> None:
         """Wait for the stream."""
@@ -322,17 +319,6 @@ def _hiprtc() -> Any:
     from hip import hiprtc
 
     return hiprtc
-
-
-def _value(argument: LaunchArgument) -> int | bytes:
-    if argument is None:
-        return 0
-    return argument if isinstance(argument, bytes) else _address(argument)
-
-
-def _address(buffer: Buffer) -> int:
-    assert isinstance(buffer, HipBuffer), "memory of another backend"
-    return buffer.address
 
 
 def _log(program: Any) -> str:

@@ -244,6 +244,23 @@ class OpenCLDevice(Device):
             raise OutOfDeviceMemoryError(str(error)) from None
         return OpenCLBuffer(memory, nbytes)
 
+    def wrap(self, address: int, nbytes: int) -> OpenCLBuffer:
+        """Use memory of the host where it lies."""
+        memory = self._cl.Buffer(
+            self._context,
+            self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.USE_HOST_PTR,
+            hostbuf=(ctypes.c_ubyte * nbytes).from_address(address),
+        )
+        return OpenCLBuffer(memory, nbytes)
+
+    def publish(self, buffer: Buffer) -> None:
+        """Map the memory, which costs nothing if the device uses it where it lies."""
+        flags, dtype = self._cl.map_flags.READ, np.dtype(np.uint8)
+        mapped: Any = self._cl.enqueue_map_buffer(
+            self._queue, _memory(buffer), flags, 0, (buffer.nbytes,), dtype
+        )[0]
+        mapped.base.release(self._queue)
+
     def write(self, buffer: Buffer, data: npt.NDArray[Any]) -> None:
         """Copy to the device."""
         if data.nbytes:
