@@ -251,7 +251,8 @@ class LLVMEngine:
         if count <= _FEW:
             scratch.rows[:count] = rows
             self._function(scratch.arguments_at, scratch.row_at, count, scratch.scores_at)
-            return scratch.few_scores[:count].copy()
+            few: npt.NDArray[np.float64] = scratch.few_scores[:count].copy()
+            return few
         rows = np.ascontiguousarray(rows)
         scores = np.empty((count, self._tables.bias.size))
         self._function(scratch.arguments_at, rows.ctypes.data, count, scores.ctypes.data)
