@@ -59,7 +59,7 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
             ["predict", "--arch", "gfx942", "./bin/MIOpenDriver", "conv", "-n", "2"],
             "put a driver line in quotes",
         ),
-        (["db"], "the following arguments are required: PATH"),
+        (["db"], "the following arguments are required: FILE"),
         (["db", "no/such"], "no/such: there is no such file"),
         (["dataset", "no/such", "--out", "a.parquet"], "no/such: there is no such folder"),
         (["train", "miopen", "--db", "no/such", "--arch", "gfx942"], "there is no such folder"),
@@ -67,7 +67,10 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
         (["train", "miopen", "--db", ".", "--arch", "gfx942", "--workers", "-1"], "--workers"),
         (["compare", "miopen", "--find-db", "no/such", "--arch", "gfx942"], "no such file"),
         *(
-            (["compare", "miopen", "--find-db", "a", "--arch", "gfx942", option, value], option)
+            (
+                ["compare", "miopen", "--find-db", "a", "--arch", "gfx942", option, value],
+                option.strip("-"),
+            )
             for option, value in (("--risk", "nan"), ("--risk", "1"), ("--cu", "0"), ("--cu", "-5"))
         ),
     ],
