@@ -251,8 +251,7 @@ class LLVMEngine:
         if count <= _FEW:
             scratch.rows[:count] = rows
             self._function(scratch.arguments_at, scratch.row_at, count, scratch.scores_at)
-            few: npt.NDArray[np.float64] = scratch.few_scores[:count].copy()
-            return few
+            return scratch.few_scores[:count].copy()
         rows = np.ascontiguousarray(rows)
         scores = np.empty((count, self._tables.bias.size))
         self._function(scratch.arguments_at, rows.ctypes.data, count, scores.ctypes.data)
@@ -293,7 +292,8 @@ class _Scratch:
         self.alive = alive
         self.rows = np.empty((_FEW, num_features), np.float32)
         self.few_scores = np.empty((_FEW, num_outputs))
-        self.row, self.scores = self.rows[0], self.few_scores[0]
+        self.row: npt.NDArray[np.float32] = self.rows[0]
+        self.scores: npt.NDArray[np.float64] = self.few_scores[0]
         self.arguments_at = arguments.ctypes.data
         self.row_at = self.row.ctypes.data
         self.scores_at = self.scores.ctypes.data
