@@ -181,7 +181,7 @@ def audit_find_db(
     ...     path = Path(folder, "gfx942130.HIP.fdb.txt")
     ...     _ = path.write_text(line + "\n")
     ...     [(found.reason, found.detail) for found in audit_find_db(path).findings]
-    [('roofline', '0.0001 ms, at least 0.00224 ms on MI300X')]
+    [('roofline', '0.0001 ms, at least 0.001258 ms on MI300X')]
     """
     arch, units = _device_of(path, arch, compute_units)
     device, not_checked = _facts(arch, units)

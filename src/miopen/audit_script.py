@@ -43,7 +43,7 @@ def remeasure_script(path: str, findings: Sequence[Finding]) -> str:
     --------
     >>> key = "64-56-56-1x1-128-56-56-32-0x0-1x1-1x1-0-NCHW-FP16-F"
     >>> found = Finding(7, key, "GemmFwd1x1_0_1", 0.0, "time", "0 ms", None, None)
-    >>> print(remeasure_script("a.fdb.txt", [found]).splitlines()[-2][:60])
+    >>> print(remeasure_script("a.fdb.txt", [found]).splitlines()[-2][:59])
     "$driver" convfp16 -n 32 -c 64 -H 56 -W 56 -k 128 -y 1 -x 1
     """
     by_key: dict[str, list[Finding]] = defaultdict(list)
