@@ -48,13 +48,7 @@ def write_model_card(folder: str | os.PathLike[str]) -> None:
     for name, result in metrics["solver_ranking"].items():
         lines += ["", f"### {name}", "", *_table(result["unseen (calibrate and test parts)"])]
         lines += ["", *_accepting(result["accepting (test part)"].get("all", []))]
-    lines += [
-        "",
-        "## Configs",
-        "",
-        "Exact and near hits of the tuned config; see metrics.json.",
-        "",
-    ]
+    lines += _configs(metrics["configs"])
     (home / "MODEL_CARD.md").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -42,6 +42,7 @@ def test_configs_are_compared(
 ) -> None:
     models = tmp_path / "models"
     shutil.copytree(shipped_models() / "gfx942", models / "gfx942")
+    (models / "gfx942" / "manifest.json").unlink()
     settings = TreeSettings(rounds=3, leaves=4, feature_fraction=0.3, min_rows=5)
     train_configs(few_databases, "gfx942", models / "gfx942", workers=1, settings=settings)
     for net in miopen_db.glob("gfx942*.ktn.model"):

@@ -15,6 +15,7 @@ from foretune.cli import main
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.devices import KNOWN_DEVICES
+from foretune.miopen.model_card import write_model_card
 from foretune.miopen.predictor import BORROWED_MODELS, MIOpenPredictor, shipped_models
 from foretune.miopen.solvers import SOLVERS, can_run
 from foretune.miopen.workspace import workspace_bytes
@@ -185,6 +186,8 @@ def test_a_direction_without_a_model_has_no_solutions(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     del content["W"]
     path.write_text(json.dumps(content))
+    # What it states is no longer so.
+    (tmp_path / "gfx942" / "manifest.json").unlink()
     predictor = MIOpenPredictor("gfx942", models=tmp_path)
     assert predictor.predict(PLAIN).solutions
     answer = predictor.predict(replace(PLAIN, direction="W"))
@@ -221,3 +224,14 @@ def test_bundles_are_small_and_plain(arch: str) -> None:
     } <= names
     calibration = json.loads((shipped_models() / arch / "calibration.json").read_text())
     assert calibration["confidence"] == 0.9
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_model_card_says_what_was_measured(arch: str, tmp_path: Path) -> None:
+    for name in ("manifest.json", "metrics.json"):
+        shutil.copy(shipped_models() / arch / name, tmp_path)
+    write_model_card(tmp_path)
+    card = (tmp_path / "MODEL_CARD.md").read_text()
+    assert card == (shipped_models() / arch / "MODEL_CARD.md").read_text()
+    for score in json.loads((tmp_path / "metrics.json").read_text())["configs"].get("scores", []):
+        assert f"| {score['solver']} {score['direction']} | {score['dtype']} |" in card
