@@ -69,8 +69,9 @@ def merge_databases(
     kept (of equal ones the smaller workspace, then the first by text); of a perf-db's the one that
     was measured faster in the find-db beside its file, where there are such, else the first by
     text. A key that stands twice in one file is merged like one in two files; of a solver that
-    stands twice in one line the first counts, as for MIOpen, and the other is an issue. The result doesn't depend on the order of the files, nor on how often one is named; it is sorted by
-    key, a problem's solvers by time.
+    stands twice in one line the first counts, as for MIOpen, and the other is an issue. The result
+    doesn't depend on the order of the files, nor on how often one is named; it is sorted by key, a
+    find-db's solvers by time and a perf-db's by name.
 
     Parameters
     ----------
