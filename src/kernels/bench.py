@@ -27,6 +27,8 @@ from foretune.kernels.solver import Candidate, Plan
 _HOPELESS_ESTIMATE = 4.0
 #: if it would hold the device up for so long.
 _LONG_MS = 20.0
+#: Runs of a part of it that have to tell so.
+_PART_RUNS = 4
 #: Operations per second that even bad candidates reach.
 _LEAST_RATE = {"cpu": 1e9}
 _LEAST_GPU_RATE = 2e10
@@ -100,10 +102,12 @@ class Bench:
         """Run a candidate for the first time; it enters the race if all is well."""
         plan = candidate.solver.plan(self.problem, candidate.config)
         try:
-            estimate = self._estimate(candidate)
-            best = self.race.best_ms
-            if estimate and best and estimate > max(_LONG_MS, _HOPELESS_ESTIMATE * best):
-                reason = f"would take {estimate:.3g} ms or more, the fastest takes {best:.3g} ms"
+            estimate = self._hopeless_ms(candidate)
+            if estimate is not None:
+                reason = (
+                    f"would take {estimate:.3g} ms or more, the fastest takes "
+                    f"{self.race.best_ms:.3g} ms"
+                )
                 return Outcome("too slow", reason, plan.workspace, estimate_ms=estimate)
             self._sampler.add(candidate.key, plan)
             error = self._error(candidate)
@@ -140,16 +144,16 @@ class Bench:
             self._checker.free()
         self._sampler.close()
 
-    def _estimate(self, candidate: Candidate[Any]) -> float | None:
-        """Milliseconds that a candidate takes at least, told by a part of its work.
+    def _hopeless_ms(self, candidate: Candidate[Any]) -> float | None:
+        """Milliseconds that a candidate takes at least, if that is certain to lose; else None.
 
-        The part is the same problem with a batch of one, which needs no other kernel. None where
-        the whole can't take long, or nobody is there to lose against, or there is no such part.
+        A part of its work tells: the same problem with a batch of one, which needs no other
+        kernel. Several runs have to agree, since a busy machine delays some.
         """
         properties = self.executor.device.properties
         rate = _LEAST_RATE.get(properties.arch, _LEAST_GPU_RATE)
-        part = one_of_batch(self.problem)
-        if self.race.best_ms is None or part is None:
+        part, best = one_of_batch(self.problem), self.race.best_ms
+        if best is None or part is None:
             return None
         if 1e3 * self.problem.flops / rate < _LONG_MS:
             return None
@@ -160,14 +164,19 @@ class Bench:
             return None
         plan = solver.plan(part, candidate.config)
         key = f"{candidate.key} of one"
+        whole: Any = self.problem
+        times = max(1.0, float(whole.batch) * filled_share(plan, properties))
+        limit = max(_LONG_MS, _HOPELESS_ESTIMATE * best)
+        shortest = float("inf")
         self._sampler.add(key, plan)
         try:
-            self._sampler.sample(key, 1)
-            took = self._sampler.sample(key, 1)
+            for _ in range(_PART_RUNS):
+                shortest = min(shortest, self._sampler.sample(key, 1))
+                if not shortest * times > limit:
+                    return None
         finally:
             self._sampler.remove(key)
-        whole: Any = self.problem
-        return took * max(1.0, float(whole.batch) * filled_share(plan, properties))
+        return shortest * times
 
     def _error(self, candidate: Candidate[Any]) -> float | None:
         if self._checker is None:

@@ -31,7 +31,7 @@ COLUMNS = {
     "time_ms": "median of the samples, milliseconds of one run on a cleared cache",
     "low_ms": "lower quartile",
     "high_ms": "upper quartile",
-    "samples": "samples behind the median: 1 for those that were no match for the fastest",
+    "samples": "samples behind the median; few for those that were no match for the fastest",
     "repeats": "runs of a sample, where one was too short for the clock",
     "is_tied": "couldn't be told from the fastest of its race",
     "workspace": "bytes of scratch memory",
@@ -139,8 +139,8 @@ def _datasheet(
         "Every candidate was compared with the naive solver in FP32 on the device, and then timed "
         "on a cleared cache: on GPUs between two events, on processors by the process's clock. The "
         "fastest of each visit raced in interleaved rounds; the two first were sampled until their "
-        "medians' 95% intervals separated. What lost clearly has one sample. Which configs were tried, and in which order, is described in "
-        "`foretune/kernels/tune.py`."
+        "medians' 95% intervals separated. What lost clearly has one sample. Which configs were "
+        "tried, and in which order, is described in `foretune/kernels/tune.py`."
     )
     yield from ("", "## Sessions", "")
     for session in journal.sessions():

@@ -52,7 +52,7 @@ class MeasureOptions:
     least_ms : float, default 0.004
         A sample has to last as long: eight times the resolution of CUDA's and HIP's events.
     hopeless : float, default 2.0
-        A candidate this many times slower than the best leaves after its first sample.
+        A candidate this many times slower than the best in its first samples leaves.
     warm_up_ms : float, default 20.0
         Work given to the device before the first sample of a race, for its clock to rise.
     """
@@ -152,7 +152,7 @@ class Race:
         self._tied: set[str] = set()
 
     def enter(self, key: str) -> None:
-        """Warm a candidate up and take its first sample; it may leave the race at once.
+        """Warm a candidate up and take its first samples; it may leave the race at once.
 
         Raises
         ------
@@ -160,13 +160,20 @@ class Race:
             If the clock shows no time for it.
         """
         best = self.best_ms
+        limit = self._options.hopeless * (float("inf") if best is None else best)
+        self._left.pop(key, None)
         self._first_run[key] = first = self._warm_up(key)
         # The first run of a kernel may be loading it; ten times covers that.
-        if best is None or not first > 10 * self._options.hopeless * best:
-            first = self._sample(key)
-        self._samples[key] = [first]
-        if best is not None and first > self._options.hopeless * best:
-            self._left[key] = _too_slow(first, best)
+        if first > 10 * limit:
+            samples = [first]
+        else:
+            samples = [self._sample(key)]
+            # A busy machine delays some runs: three have to agree.
+            while samples[-1] > limit and len(samples) < 3:
+                samples.append(self._sample(key))
+        self._samples[key] = samples
+        if best is not None and samples[-1] > limit:
+            self._left[key] = _too_slow(min(samples), best)
 
     def run(self, until: float = float("inf")) -> None:
         """Take interleaved rounds, then settle who is first.

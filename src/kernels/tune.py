@@ -566,7 +566,10 @@ class _Tuner:
 
 
 def _kernels(problem: Problem, candidate: Candidate[Any]) -> list[KernelSource]:
-    plan = candidate.solver.plan(problem, candidate.config)
+    try:
+        plan = candidate.solver.plan(problem, candidate.config)
+    except Exception:  # the measuring process meets the same and tells it
+        return []
     return [launch.kernel for launch in plan.launches]
 
 

@@ -1,0 +1,3 @@
+from foretune.kernels.faulty.solver import FaultySolver
+
+SOLVER = FaultySolver("FaultyGood", (16, 32, 64, 128, 256))

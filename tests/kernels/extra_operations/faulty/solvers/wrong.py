@@ -1,0 +1,3 @@
+from foretune.kernels.faulty.solver import FaultySolver
+
+SOLVER = FaultySolver("FaultyWrong")

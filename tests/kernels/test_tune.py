@@ -1,0 +1,173 @@
+"""Tuning: every failure costs one config, a killed run goes on, and everything is recorded."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.journal import Journal, Trial
+from foretune.kernels.measure import MeasureOptions
+from foretune.kernels.problem_text import expand_problems, format_problem
+from foretune.kernels.tune import TuneReport, tune
+from tests.kernels.faulty_server import add_operation
+
+add_operation()
+
+SERVER = "tests.kernels.faulty_server:serve"
+QUICK = MeasureOptions(rounds=3, most_samples=5, warm_up_ms=1.0)
+GOOD_CONFIGS = 5
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path / "run.journal")
+    yield made
+    made.close()
+
+
+def tune_faulty(journal: Journal, text: str, **options: Any) -> TuneReport:
+    return tune(
+        expand_problems(text), journal, "cpu", options=QUICK, server=SERVER, workers=1, **options
+    )
+
+
+def by_candidate(journal: Journal) -> dict[tuple[str, str], Trial]:
+    return {(trial.solver, trial.config): trial for trial in journal.trials()}
+
+
+@pytest.fixture(scope="module")
+def faulty_run(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[TuneReport, dict[tuple[str, str], Trial]]:
+    journal = Journal(tmp_path_factory.mktemp("faulty") / "run.journal")
+    report = tune_faulty(journal, "faulty batch=16 size=65536", timeout=8.0)
+    trials = by_candidate(journal)
+    journal.close()
+    return report, trials
+
+
+@pytest.mark.parametrize(
+    ("solver", "status", "reason"),
+    [
+        ("FaultyCrashing", "crashed", "SIGSEGV"),
+        ("FaultyHanging", "hung", "took more than 8 s"),
+        ("FaultyWrong", "wrong", "differs from the naive solver by 0.0"),
+        ("FaultyUnbuildable", "compile error", "error"),
+        ("FaultyHungry", "out of memory", "35184372088832 bytes"),
+        ("FaultySlow", "too slow", "or more, the fastest takes"),
+    ],
+)
+def test_a_failure_costs_one_config_and_has_a_reason(
+    faulty_run: tuple[TuneReport, dict[tuple[str, str], Trial]],
+    solver: str,
+    status: str,
+    reason: str,
+) -> None:
+    trial = faulty_run[1][solver, "THREADS=64"]
+    assert trial.status == status
+    assert reason in trial.reason
+
+
+def test_good_candidates_are_measured_beside_bad_ones(
+    faulty_run: tuple[TuneReport, dict[tuple[str, str], Trial]],
+) -> None:
+    report, trials = faulty_run
+    good = [trial for (solver, _), trial in trials.items() if solver == "FaultyGood"]
+    assert len(good) == GOOD_CONFIGS
+    # One of them followed the solver that spoils the inputs.
+    assert {trial.status for trial in good} == {"measured"}
+    assert all(trial.time_ms and trial.time_ms > 0 and trial.error == 0 for trial in good)
+    assert trials["FaultyNaive", "THREADS=64"].status == "measured"
+    assert max(trial.samples for trial in good) >= QUICK.rounds
+    assert report.is_complete
+    assert report.statuses.total() == len(trials) == GOOD_CONFIGS + 8
+
+
+def test_shares_of_time_add_up(
+    faulty_run: tuple[TuneReport, dict[tuple[str, str], Trial]],
+) -> None:
+    report, _ = faulty_run
+    assert 0 < report.measuring_seconds < report.seconds
+    assert 0 <= report.waiting_seconds <= report.compiling_seconds + 1
+    assert report.measuring_seconds + report.waiting_seconds <= report.seconds + 1
+
+
+def test_nothing_is_tried_twice(journal: Journal) -> None:
+    text = "faulty batch=2 size=300"
+    first = tune_faulty(journal, text, sample=1, timeout=3.0)
+    second = tune_faulty(journal, text, sample=1, timeout=3.0)
+    third = tune_faulty(journal, text, sample=3, timeout=3.0)
+    assert (first.statuses.total(), second.statuses.total()) == (9, 0)
+    assert dict(third.statuses) == {"measured": 2}
+    assert first.is_complete
+    assert second.is_complete
+
+
+def test_solvers_that_are_not_applicable_are_listed(journal: Journal) -> None:
+    tune_faulty(journal, "faulty batch=2 size=300 dtype=BF16", budget=0.01, timeout=3.0)
+    trial = by_candidate(journal)["FaultyHungry", ""]
+    assert (trial.status, trial.reason) == ("not applicable", "takes FP32")
+
+
+def test_tensors_that_do_not_fit_are_recorded(journal: Journal) -> None:
+    report = tune_faulty(journal, "faulty batch=1024 size=1073741824", sample=1)
+    assert set(report.statuses) == {"out of memory"}
+    assert report.is_complete
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.journal"
+    problem = ConvProblem("F", 2, 4, (6, 6), 4, (3, 3))
+    program = (
+        "import sys\n"
+        "from foretune.kernels.journal import Journal\n"
+        "from foretune.kernels.problem_text import parse_problem\n"
+        "from foretune.kernels.tune import tune\n"
+        "problems = [parse_problem(text) for text in sys.argv[2:]]\n"
+        "tune(problems, Journal(sys.argv[1]), 'cpu', sample=2, workers=1)\n"
+    )
+    texts = [format_problem(problem), format_problem(ConvProblem("B", 2, 4, (6, 6), 4, (3, 3)))]
+    process = subprocess.Popen([sys.executable, "-c", program, str(path), *texts])
+    while recorded(path) < 2 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = recorded(path)
+    assert before >= 2
+    with_rest = Journal(path)
+    report = tune(
+        [problem, ConvProblem("B", 2, 4, (6, 6), 4, (3, 3))], with_rest, "cpu", sample=2, workers=1
+    )
+    candidates = [trial for trial in with_rest.trials() if trial.config]
+    with_rest.close()
+    assert report.is_complete
+    assert report.statuses.total() == len(candidates) - before
+
+
+def recorded(path: Path) -> int:
+    """Trials that another process has written so far."""
+    if not path.exists():
+        return 0
+    database = sqlite3.connect(path, timeout=30)
+    try:
+        return int(database.execute("SELECT count(*) FROM trial WHERE config != ''").fetchone()[0])
+    except sqlite3.OperationalError:  # it hasn't made its tables yet
+        return 0
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("wrong", [{"budget": 0.0}, {"budget": float("nan")}, {"sample": 0}])
+def test_wrong_arguments_are_told(journal: Journal, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected"):
+        tune([ConvProblem("F", 1, 4, (6, 6), 4, (3, 3))], journal, "cpu", **wrong)
