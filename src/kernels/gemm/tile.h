@@ -8,8 +8,8 @@
 //       +------+  +--------------+                 and its columns likewise.
 //       |      |  | . . . .      |
 // TILE_M|a_tile|  | . . .  THREAD_M x THREAD_N     Threads lie along N first, or along M where that
-//       |      |  | . . . .      |                 is how C lies in memory (LANES_ALONG_M).
-//       +------+  +--------------+
+//       |      |  | . . . .      |                 is how C lies in memory (LANES_ALONG_M); 32 of
+//       +------+  +--------------+                 them cover FAST_LANES there.
 //
 // Step s of the K loop with STAGES == 2: fetch the tiles of s + 1 from global memory into registers;
 // decode the rows of s + 2 into `rows`; multiply the tiles of s; put the fetched ones into the other
@@ -58,6 +58,11 @@
 #ifndef LANES_ALONG_M
 #define LANES_ALONG_M 0
 #endif
+// Of 32 neighbouring threads, those along that axis.
+#ifndef FAST_LANES
+#define FAST_LANES 8
+#endif
+#define SLOW_LANES (32 / FAST_LANES)
 #ifndef STORE_VECTOR
 #define STORE_VECTOR 1
 #endif
@@ -73,33 +78,41 @@
 #define A_PITCH (TILE_M + PAD)
 #define B_PITCH (TILE_N + PAD)
 
-// Unit u of a tile's fetch: A_VECTOR neighbours along K or along M.
-#define UNIT(u) ((uint)THREAD + (uint)(u) * THREADS)
+// A thread's unit u of a fetch: A_VECTOR neighbours along K or along M, at a place of a line of
+// units. Threads and lines divide each other, so that all but u is worked out once.
+#define PLACE_IN_LINE(u, line)                                              \
+    (int)(THREADS % (line) == 0   ? (uint)THREAD % (line)                   \
+          : (line) % THREADS == 0 ? THREAD + (u) % ((line) / THREADS) * THREADS \
+                                  : (uint)(THREAD + (u) * THREADS) % (line))
+#define LINE(u, line)                                                                \
+    (int)(THREADS % (line) == 0   ? (uint)THREAD / (line) + (u) * (THREADS / (line)) \
+          : (line) % THREADS == 0 ? (u) / ((line) / THREADS)                         \
+                                  : (uint)(THREAD + (u) * THREADS) / (line))
 #define A_UNITS (TILE_K * TILE_M / A_VECTOR / THREADS)
 #define B_UNITS (TILE_K * TILE_N / B_VECTOR / THREADS)
 #if A_ALONG_K
-#define A_K(u) (int)(UNIT(u) % (TILE_K / A_VECTOR) * A_VECTOR)
-#define A_M(u) (int)(UNIT(u) / (TILE_K / A_VECTOR))
+#define A_K(u) (PLACE_IN_LINE(u, TILE_K / A_VECTOR) * A_VECTOR)
+#define A_M(u) LINE(u, TILE_K / A_VECTOR)
 #define A_ROWS A_UNITS
 #else
-#define A_K(u) (int)(UNIT(u) / (TILE_M / A_VECTOR))
-#define A_M(u) (int)(UNIT(u) % (TILE_M / A_VECTOR) * A_VECTOR)
+#define A_K(u) LINE(u, TILE_M / A_VECTOR)
+#define A_M(u) (PLACE_IN_LINE(u, TILE_M / A_VECTOR) * A_VECTOR)
 #define A_ROWS MAX(1, TILE_M / A_VECTOR / THREADS)
 #endif
 #if B_ALONG_K
-#define B_K(u) (int)(UNIT(u) % (TILE_K / B_VECTOR) * B_VECTOR)
-#define B_N(u) (int)(UNIT(u) / (TILE_K / B_VECTOR))
+#define B_K(u) (PLACE_IN_LINE(u, TILE_K / B_VECTOR) * B_VECTOR)
+#define B_N(u) LINE(u, TILE_K / B_VECTOR)
 #define B_COLUMNS B_UNITS
 #else
-#define B_K(u) (int)(UNIT(u) / (TILE_N / B_VECTOR))
-#define B_N(u) (int)(UNIT(u) % (TILE_N / B_VECTOR) * B_VECTOR)
+#define B_K(u) LINE(u, TILE_N / B_VECTOR)
+#define B_N(u) (PLACE_IN_LINE(u, TILE_N / B_VECTOR) * B_VECTOR)
 #define B_COLUMNS MAX(1, TILE_N / B_VECTOR / THREADS)
 #endif
-// What lies in registers has to be unrolled; on processors it is too much to be.
-#if PASSES > 1 || CHUNK == 1
-#define UNROLL_FETCH
+// What lies in registers has to be unrolled; on processors it is too much, and lies in memory.
+#if CHUNK == 1
+#define UNROLL_OVER_TILE
 #else
-#define UNROLL_FETCH UNROLL
+#define UNROLL_OVER_TILE UNROLL
 #endif
 
 #if DTYPE == 0
@@ -108,20 +121,6 @@ typedef vec4 elem4;
 typedef ushort elem4 __attribute__((ext_vector_type(4)));
 #else
 typedef ushort4 elem4;
-#endif
-
-// Local memory that is written by elements and read by vectors.
-#if CHUNK == 4
-typedef union {
-    float one[4];
-    vec4 four;
-} Cell;
-#define CELL_SIZE 4
-#define ONE(tile, index) tile[(uint)(index) / 4u].one[(uint)(index) % 4u]
-#else
-typedef float Cell;
-#define CELL_SIZE 1
-#define ONE(tile, index) tile[index]
 #endif
 
 #if SHARES
@@ -225,8 +224,10 @@ FUNCTION void store4(GLOBAL result* c, int index, const float* sums, Tiling t, c
 KERNEL tiled_gemm(
     GLOBAL const elem* RESTRICT a, GLOBAL const elem* RESTRICT b, GLOBAL result* RESTRICT c,
     GLOBAL const elem* RESTRICT bias, const Geometry geometry, const Tiling tiling) {
-    LOCAL Cell a_tile[STAGES * TILE_K * A_PITCH / CELL_SIZE];
-    LOCAL Cell b_tile[STAGES * TILE_K * B_PITCH / CELL_SIZE];
+    LOCAL vec4 a_memory[STAGES * TILE_K * A_PITCH / 4];
+    LOCAL vec4 b_memory[STAGES * TILE_K * B_PITCH / 4];
+    LOCAL_POINTER float* a_tile = (LOCAL_POINTER float*)a_memory;
+    LOCAL_POINTER float* b_tile = (LOCAL_POINTER float*)b_memory;
     LOCAL Place rows[2 * TILE_K];
 
     const View v = view_of(geometry, BLOCK_Y);
@@ -239,46 +240,50 @@ KERNEL tiled_gemm(
     int steps = CEIL_DIV(v.k, TILE_K), share = CEIL_DIV(steps, tiling.shares);
     int first = BLOCK_Z * share, last = MIN(steps, first + share);
 
-#if THREADS_M == 1
-    const int thread_m = 0, thread_n = THREAD;
-#elif LANES_ALONG_M
-    int thread_m = THREAD % THREADS_M, thread_n = THREAD / THREADS_M;
+    // Groups of 32 lie as FAST_LANES x 32 / FAST_LANES: near square, they read fewest different words.
+#if LANES_ALONG_M
+    int fast_lane = THREAD % FAST_LANES + THREAD / 32 % (THREADS_M / FAST_LANES) * FAST_LANES;
+    int slow_lane = THREAD / 32 / (THREADS_M / FAST_LANES) * SLOW_LANES + THREAD % 32 / FAST_LANES;
+    int thread_m = fast_lane, thread_n = slow_lane;
+#elif THREADS_M > 1
+    int fast_lane = THREAD % FAST_LANES + THREAD / 32 % (THREADS_N / FAST_LANES) * FAST_LANES;
+    int slow_lane = THREAD / 32 / (THREADS_N / FAST_LANES) * SLOW_LANES + THREAD % 32 / FAST_LANES;
+    int thread_m = slow_lane, thread_n = fast_lane;
 #else
-    int thread_m = THREAD / THREADS_N, thread_n = THREAD % THREADS_N;
+    const int thread_m = 0, thread_n = THREAD;
 #endif
 
     int a_at[A_ROWS];
-    UNROLL_FETCH for (int u = 0; u < A_ROWS; ++u) {
+    UNROLL_OVER_TILE for (int u = 0; u < A_ROWS; ++u) {
         int m = first_m + A_M(u);
         a_at[u] = m < v.m ? v.a_first + m * v.a_m : -1;
     }
     Place b_at[B_COLUMNS];
-    UNROLL_FETCH for (int u = 0; u < B_COLUMNS; ++u) {
+    UNROLL_OVER_TILE for (int u = 0; u < B_COLUMNS; ++u) {
         int n = first_n + B_N(u);
         b_at[u] = n < v.n ? column_place(geometry, v, n) : nowhere();
         b_at[u].offset += v.b_first;
     }
 
     float sums[THREAD_M][THREAD_N];
-    UNROLL for (int i = 0; i < THREAD_M; ++i)
+    UNROLL_OVER_TILE for (int i = 0; i < THREAD_M; ++i)
         UNROLL for (int j = 0; j < THREAD_N; ++j) sums[i][j] = 0.0f;
 #if STAGES == 2
     float a_next[A_UNITS * A_VECTOR], b_next[B_UNITS * B_VECTOR];
 #endif
 
 #define DECODE_ROWS(step)                                                               \
+    UNROLL_BY(1)                                                                        \
     for (int i = THREAD; i < TILE_K; i += THREADS) {                                    \
         int k = (step) * TILE_K + i;                                                    \
         rows[((step) & 1) * TILE_K + i] = k < v.k ? row_place(geometry, v, k) : nowhere(); \
     }
-#define PUT_A(stage, u, values)                                                 \
-    UNROLL for (int i = 0; i < A_VECTOR; ++i) ONE(                              \
-        a_tile, ((stage) + A_K(u) + (A_ALONG_K ? i : 0)) * A_PITCH + A_M(u) +   \
-                    (A_ALONG_K ? 0 : i)) = (values)[i];
-#define PUT_B(stage, u, values)                                                 \
-    UNROLL for (int i = 0; i < B_VECTOR; ++i) ONE(                              \
-        b_tile, ((stage) + B_K(u) + (B_ALONG_K ? i : 0)) * B_PITCH + B_N(u) +   \
-                    (B_ALONG_K ? 0 : i)) = (values)[i];
+#define PUT_A(stage, u, values)               \
+    UNROLL for (int i = 0; i < A_VECTOR; ++i) \
+        a_tile[((stage) + A_K(u) + i * A_ALONG_K) * A_PITCH + A_M(u) + i * !A_ALONG_K] = (values)[i];
+#define PUT_B(stage, u, values)               \
+    UNROLL for (int i = 0; i < B_VECTOR; ++i) \
+        b_tile[((stage) + B_K(u) + i * B_ALONG_K) * B_PITCH + B_N(u) + i * !B_ALONG_K] = (values)[i];
 
     if (first < last) {
         DECODE_ROWS(first)
@@ -299,12 +304,12 @@ KERNEL tiled_gemm(
         }
 #else
         int now = (step & 1) * TILE_K;
-        UNROLL_FETCH for (int u = 0; u < A_UNITS; ++u) {
+        UNROLL_OVER_TILE for (int u = 0; u < A_UNITS; ++u) {
             float values[A_VECTOR];
             fetch_a(a, a_at[u % A_ROWS], rows[now + A_K(u)].other, values);
             PUT_A(0, u, values)
         }
-        UNROLL_FETCH for (int u = 0; u < B_UNITS; ++u) {
+        UNROLL_OVER_TILE for (int u = 0; u < B_UNITS; ++u) {
             float values[B_VECTOR];
             fetch_b(b, rows[now + B_K(u)], b_at[u % B_COLUMNS], v, values);
             PUT_B(0, u, values)
@@ -328,7 +333,7 @@ KERNEL tiled_gemm(
                     UNROLL for (int i = 0; i < PASS_M / CHUNK_M; ++i) {
                         int m = ((pass * (PASS_M / CHUNK_M) + i) * THREADS_M + thread_m) * CHUNK_M;
 #if CHUNK == 4
-                        vec4 four = a_tile[((stage + k) * A_PITCH + m) / 4].four;
+                        vec4 four = *(LOCAL_POINTER const vec4*)(a_tile + (stage + k) * A_PITCH + m);
                         left[4 * i] = four.x;
                         left[4 * i + 1] = four.y;
                         left[4 * i + 2] = four.z;
@@ -340,7 +345,7 @@ KERNEL tiled_gemm(
                     UNROLL for (int j = 0; j < THREAD_N / CHUNK_N; ++j) {
                         int n = (j * THREADS_N + thread_n) * CHUNK_N;
 #if CHUNK == 4
-                        vec4 four = b_tile[((stage + k) * B_PITCH + n) / 4].four;
+                        vec4 four = *(LOCAL_POINTER const vec4*)(b_tile + (stage + k) * B_PITCH + n);
                         right[4 * j] = four.x;
                         right[4 * j + 1] = four.y;
                         right[4 * j + 2] = four.z;
@@ -373,6 +378,11 @@ KERNEL tiled_gemm(
 #if SHARES == 1
     c += (wide)BLOCK_Z * tiling.size;
 #endif
+#if SHARES
+    const int has_bias = 0;
+#else
+    const int has_bias = bias != 0;
+#endif
 #define SUM_M(i) (first_m + (((i) / CHUNK_M) * THREADS_M + thread_m) * CHUNK_M + (i) % CHUNK_M)
 #define SUM_N(j) (first_n + (((j) / CHUNK_N) * THREADS_N + thread_n) * CHUNK_N + (j) % CHUNK_N)
 #if STORE_VECTOR == 4 && LANES_ALONG_M
@@ -385,7 +395,7 @@ KERNEL tiled_gemm(
             float values[4], added[4];
             UNROLL for (int e = 0; e < 4; ++e) {
                 values[e] = sums[i + e][j];
-                added[e] = bias && m < v.m ? WIDEN(bias[v.bias_first + m + e]) : 0.0f;
+                added[e] = has_bias && m < v.m ? WIDEN(bias[v.bias_first + m + e]) : 0.0f;
             }
             if (m < v.m) store4(c, place + m, values, tiling, added);
         }
@@ -398,7 +408,7 @@ KERNEL tiled_gemm(
         UNROLL for (int i = 0; i < THREAD_M; ++i) {
             int m = SUM_M(i);
             if (m >= v.m) continue;
-            float both = bias ? WIDEN(bias[v.bias_first + m]) : 0.0f;
+            float both = has_bias ? WIDEN(bias[v.bias_first + m]) : 0.0f;
             float added[4] = {both, both, both, both};
             store4(c, place + m * v.c_m, &sums[i][j], tiling, added);
         }
@@ -408,10 +418,10 @@ KERNEL tiled_gemm(
         int n = SUM_N(j);
         if (n >= v.n) continue;
         int place = v.c_first + column_place(geometry, v, n).other;
-        UNROLL for (int i = 0; i < THREAD_M; ++i) {
+        UNROLL_OVER_TILE for (int i = 0; i < THREAD_M; ++i) {
             int m = SUM_M(i);
             if (m >= v.m) continue;
-            float added = bias ? WIDEN(bias[v.bias_first + m]) : 0.0f;
+            float added = has_bias ? WIDEN(bias[v.bias_first + m]) : 0.0f;
             store(c, place + m * v.c_m, sums[i][j], tiling, added);
         }
     }

@@ -19,7 +19,7 @@ from foretune.kernels.solver import (
     fast_divisor,
     pack,
 )
-from foretune.kernels.space import Config, Constraint, Space, Tunable
+from foretune.kernels.space import Constraint, Space, Tunable
 
 #: Static local memory of a block at most; CUDA gives no more without asking.
 _LOCAL_MEMORY = 48 << 10
@@ -35,7 +35,7 @@ _THREADS_OF_SUM = 256
 #: Macros of a config that the kernel source reads.
 _MACROS = (
     *("TILE_M", "TILE_N", "TILE_K", "THREAD_M", "THREAD_N"),
-    *("PASSES", "CHUNK", "STAGES", "PAD", "UNROLL_K"),
+    *("PASSES", "CHUNK", "STAGES", "PAD", "UNROLL_K", "FAST_LANES"),
 )
 
 
@@ -128,30 +128,32 @@ def tile_space(matrices: Matrices, device: DeviceProperties) -> Space:
 
 
 _GPU_VALUES = {
-    "TILE_M": (16, 32, 64, 128),
+    "TILE_M": (8, 16, 32, 64, 128),
     "TILE_N": (32, 64, 128, 256),
     "TILE_K": (8, 16, 32),
     "THREAD_M": (4, 8),
-    "THREAD_N": (4, 8),
+    "THREAD_N": (4, 8, 16),
     "PASSES": (1,),
     "CHUNK": (4,),
     "STAGES": (1, 2),
     "PAD": (0, 4),
-    "UNROLL_K": (4, 8),
+    "UNROLL_K": (4, 8, 16),
+    "FAST_LANES": (4, 8, 16, 32),
 }
 # A compiler for processors makes vectors of neighbouring threads, so all of them lie along N; a
 # thread has whole columns of the tile, some rows at a time.
 _PROCESSOR_VALUES = {
-    "TILE_M": (8, 16, 32, 64, 128),
+    "TILE_M": (8, 16, 32, 64),
     "TILE_N": (16, 32, 64, 128),
     "TILE_K": (16, 32, 64, 128),
-    "THREAD_M": (8, 16, 32, 64, 128),
-    "THREAD_N": (1, 2, 4),
-    "PASSES": (1, 2, 4, 8, 16, 32),
+    "THREAD_M": (8, 16, 32, 64),
+    "THREAD_N": (1, 2),
+    "PASSES": (1, 2, 4, 8, 16),
     "CHUNK": (1,),
     "STAGES": (1,),
     "PAD": (0,),
     "UNROLL_K": (1, 4),
+    "FAST_LANES": (8,),
 }
 
 
@@ -175,6 +177,12 @@ def _constraints(matrices: Matrices, device: DeviceProperties) -> Iterator[Const
     def fetches_little(m: int, n: int, k: int, thread_m: int, thread_n: int) -> bool:
         return (m + n) * k <= 32 * threads(m, n, thread_m, thread_n)
 
+    def has_lanes(m: int, n: int, thread_m: int, thread_n: int, lanes: int) -> bool:
+        fast, slow = m // thread_m, n // thread_n
+        if not matrices.m_is_fastest:
+            fast, slow = slow, fast
+        return fast % lanes == 0 and slow % (32 // lanes) == 0
+
     def fits(m: int, n: int, k: int, stages: int, pad: int) -> bool:
         return 4 * stages * k * (m + n + 2 * pad) + 2 * k * _PLACE_BYTES <= limit
 
@@ -196,6 +204,10 @@ def _constraints(matrices: Matrices, device: DeviceProperties) -> Iterator[Const
         yield Constraint(
             ("TILE_M", "TILE_N"), lambda m, n: m * n <= _SUMS, "more sums than registers"
         )
+        yield Constraint(
+            ("TILE_K", "UNROLL_K"), lambda k, unroll: unroll <= k, "unrolls more than there is"
+        )
+        yield Constraint((*tile, "FAST_LANES"), has_lanes, "lanes don't cover the tile evenly")
     yield Constraint(
         ("TILE_M", "TILE_N", "TILE_K", "STAGES", "PAD"),
         fits,
@@ -229,7 +241,14 @@ def _processor_default(matrices: Matrices, device: DeviceProperties) -> dict[str
         split *= 2
     return {
         **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 64, "THREAD_M": tile_m, "THREAD_N": 1},
-        **{"PASSES": tile_m // 8, "CHUNK": 1, "STAGES": 1, "PAD": 0, "UNROLL_K": 1},
+        **{
+            "PASSES": tile_m // 8,
+            "CHUNK": 1,
+            "STAGES": 1,
+            "PAD": 0,
+            "UNROLL_K": 1,
+            "FAST_LANES": 8,
+        },
         **{"VECTOR": 1, "SPLIT_K": split, "ATOMIC": 0, "M_FIRST": 1},
     }
 
@@ -238,27 +257,34 @@ def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]
     """Take the tile and the split that a model of the grid finds fastest."""
     candidates = (
         (tile_m, tile_n, split)
-        for tile_m in (16, 32, 64, 128)
-        for tile_n in (32, 64, 128)
+        for tile_m in (8, 16, 32, 64, 128)
+        for tile_n in (32, 64, 128, 256)
         for split in (1, 2, 4, 8, 16, 32, 64)
-        if split == 1 or matrices.k >= 64 * split
+        if 512 <= tile_m * tile_n <= _SUMS and (split == 1 or matrices.k >= 64 * split)
     )
     tile_m, tile_n, split = min(
         candidates, key=lambda candidate: _modelled_cycles(matrices, device, *candidate)
     )
     thread_m, thread_n = _thread_tile(tile_m, tile_n)
+    tile_k = 8 if tile_m * tile_n > 4096 or tile_m == 8 else 16
+    fast = tile_m // thread_m if matrices.m_is_fastest else tile_n // thread_n
+    slow = tile_n // thread_n if matrices.m_is_fastest else tile_m // thread_m
+    lanes = max(min(fast, 8), 32 // slow)
     vector = max(matrices.a_vector, matrices.b_vector)
     return {
-        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 8 if tile_m * tile_n > 4096 else 16},
+        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k},
         **{"THREAD_M": thread_m, "THREAD_N": thread_n},
-        **{"PASSES": 1, "CHUNK": 4, "STAGES": 2, "PAD": 4, "UNROLL_K": 8},
+        **{"PASSES": 1, "CHUNK": 4, "STAGES": 2, "PAD": 4},
+        **{"UNROLL_K": tile_k, "FAST_LANES": lanes},
         **{"VECTOR": vector, "SPLIT_K": split, "ATOMIC": 0, "M_FIRST": 1},
     }
 
 
 def _thread_tile(tile_m: int, tile_n: int) -> tuple[int, int]:
-    """Sums of a thread so that a block has at least 64 threads and at most 256."""
-    thread_m = 8 if tile_m >= 64 and tile_m * tile_n >= 64 * 64 else 4
+    """Give the sums of a thread such that a block has from 32 to 256 threads."""
+    if tile_m == 8:
+        return (8 if tile_n > 64 else 4), 4
+    thread_m = 8 if tile_m * tile_n >= 64 * 64 and tile_m != 16 else 4
     thread_n = 8 if tile_n >= 64 and tile_m * tile_n >= 64 * 128 else 4
     return thread_m, thread_n
 
@@ -288,7 +314,13 @@ def _power_near(size: int, least: int, most: int) -> int:
     return min(most, max(least, 1 << (size - 1).bit_length()))
 
 
-def tile_plan(matrices: Matrices, config: Mapping[str, int], alpha: float, beta: float) -> Plan:
+def tile_plan(
+    matrices: Matrices,
+    config: Mapping[str, int],
+    alpha: float,
+    beta: float,
+    first_free: int = 0,
+) -> Plan:
     """Launch the multiplication, and what finishes shares of K.
 
     Parameters
@@ -296,6 +328,8 @@ def tile_plan(matrices: Matrices, config: Mapping[str, int], alpha: float, beta:
     matrices : Matrices
     config : mapping
     alpha, beta : float
+    first_free : int, default 0
+        Bytes at the start of the workspace that are somebody else's.
     """
     split, atomic = config["SPLIT_K"], config["ATOMIC"]
     shares = 0 if split == 1 else 2 if atomic else 1
@@ -307,15 +341,15 @@ def tile_plan(matrices: Matrices, config: Mapping[str, int], alpha: float, beta:
         *(fast, config["M_FIRST"], split, matrices.size),
         *(float(alpha), float(beta)),
     )
-    output: Argument = Workspace(0) if shares else matrices.c
+    sums_at = Workspace(first_free)
+    output: Argument = sums_at if shares else matrices.c
     kernel = KernelSource(matrices.file, "tiled_gemm", _macros(matrices, config, shares))
     grid = (tiles_m * tiles_n, matrices.parts, split)
-    bias: Argument = "" if shares else "bias"
     multiply = Launch(
-        kernel, grid, (matrices.a, matrices.b, output, bias, matrices.geometry, tiling)
+        kernel, grid, (matrices.a, matrices.b, output, "bias", matrices.geometry, tiling)
     )
     if not shares:
-        return Plan((multiply,))
+        return Plan((multiply,), first_free)
     kept = 1 if atomic else split
     sums = pack(
         *(matrices.size, kept, matrices.channels),
@@ -329,11 +363,11 @@ def tile_plan(matrices: Matrices, config: Mapping[str, int], alpha: float, beta:
     clear = KernelSource("gemm/split_k.cl", "clear_sums", macros)
     finish = KernelSource("gemm/split_k.cl", "sum_shares", macros)
     launches = (
-        *([Launch(clear, (blocks, 1, 1), (Workspace(0), sums))] if atomic else []),
+        *([Launch(clear, (blocks, 1, 1), (sums_at, sums))] if atomic else []),
         multiply,
-        Launch(finish, (blocks, 1, 1), (Workspace(0), matrices.c, "bias", sums)),
+        Launch(finish, (blocks, 1, 1), (sums_at, matrices.c, "bias", sums)),
     )
-    return Plan(launches, 4 * kept * matrices.size)
+    return Plan(launches, first_free + 4 * kept * matrices.size)
 
 
 def _macros(
@@ -353,7 +387,7 @@ def _macros(
         ("B_VECTOR", vector(matrices.b_vector, tile_n)),
         ("A_ALONG_K", int(matrices.a_along_k)),
         ("B_ALONG_K", int(matrices.b_along_k)),
-        ("LANES_ALONG_M", int(matrices.m_is_fastest)),
+        ("LANES_ALONG_M", int(matrices.m_is_fastest and config["THREAD_M"] < tile_m)),
         ("STORE_VECTOR", matrices.c_vector if config["CHUNK"] == 4 else 1),
         ("SHARES", shares),
         ("THREADS", threads),
