@@ -29,6 +29,7 @@ static void copy_async(tile_pointer tile, int place, __global const ushort* from
 }
 #define COMMIT_COPIES()
 #define WAIT_COPIES(left)
+#define SHOW_COPIES()
 
 // ldmatrix: matrix i comes from the addresses of lanes 8i to 8i + 7. A lane gets elements 2(l % 4)
 // and the next of its row l / 4; transposed, of its column.
@@ -49,23 +50,23 @@ static void copy_async(tile_pointer tile, int place, __global const ushort* from
     }                                                                \
     return (uint4)(r[0], r[1], r[2], r[3])
 
-static fragment load_a_by_row(tile_pointer tile, int row, int depth, int chunks, int lane) {
-#define AT(l) TILE_PLACE(row + ACROSS_LINE(l), depth / 8 ^ ACROSS_CHUNK(l), chunks)
+static fragment load_a_by_row(tile_pointer tile, int row, int depth, int lines, int chunks, int lane) {
+#define AT(l) TILE_PLACE(row + ACROSS_LINE(l), depth / 8 ^ ACROSS_CHUNK(l), lines, chunks)
     LDMATRIX(AT);
 #undef AT
 }
-static fragment load_b_by_column(tile_pointer tile, int column, int depth, int chunks, int lane) {
-#define AT(l) TILE_PLACE(column + ALONG_LINE(l), depth / 8 ^ ALONG_CHUNK(l), chunks)
+static fragment load_b_by_column(tile_pointer tile, int column, int depth, int lines, int chunks, int lane) {
+#define AT(l) TILE_PLACE(column + ALONG_LINE(l), depth / 8 ^ ALONG_CHUNK(l), lines, chunks)
     LDMATRIX(AT);
 #undef AT
 }
-static fragment load_a_by_depth(tile_pointer tile, int row, int depth, int chunks, int lane) {
-#define AT(l) TILE_PLACE(depth + ALONG_LINE(l), row / 8 ^ ALONG_CHUNK(l), chunks)
+static fragment load_a_by_depth(tile_pointer tile, int row, int depth, int lines, int chunks, int lane) {
+#define AT(l) TILE_PLACE(depth + ALONG_LINE(l), row / 8 ^ ALONG_CHUNK(l), lines, chunks)
     LDMATRIX_TRANS(AT);
 #undef AT
 }
-static fragment load_b_by_depth(tile_pointer tile, int column, int depth, int chunks, int lane) {
-#define AT(l) TILE_PLACE(depth + ACROSS_LINE(l), column / 8 ^ ACROSS_CHUNK(l), chunks)
+static fragment load_b_by_depth(tile_pointer tile, int column, int depth, int lines, int chunks, int lane) {
+#define AT(l) TILE_PLACE(depth + ACROSS_LINE(l), column / 8 ^ ACROSS_CHUNK(l), lines, chunks)
     LDMATRIX_TRANS(AT);
 #undef AT
 }
@@ -82,19 +83,19 @@ static void share(__local ushort* mine, fragment a, fragment b) {
 }
 #else
 typedef uint2 fragment;
-static fragment load_line(tile_pointer tile, int line, int depth, int chunks) {
-    return *(__local const fragment*)(tile + TILE_PLACE(line, depth / 8, chunks) + depth % 8);
+static fragment load_line(tile_pointer tile, int line, int depth, int lines, int chunks) {
+    return *(__local const fragment*)(tile + TILE_PLACE(line, depth / 8, lines, chunks) + depth % 8);
 }
-static fragment load_across(tile_pointer tile, int line, int depth, int chunks) {
+static fragment load_across(tile_pointer tile, int line, int depth, int lines, int chunks) {
     uint e[4];
-    for (int i = 0; i < 4; ++i) e[i] = tile[TILE_PLACE(depth + i, line / 8, chunks) + line % 8];
+    for (int i = 0; i < 4; ++i) e[i] = tile[TILE_PLACE(depth + i, line / 8, lines, chunks) + line % 8];
     return (uint2)(e[0] | e[1] << 16, e[2] | e[3] << 16);
 }
-#define load_a_by_row(tile, row, depth, chunks, lane) \
-    load_line(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), chunks)
+#define load_a_by_row(tile, row, depth, lines, chunks, lane) \
+    load_line(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), lines, chunks)
 #define load_b_by_column load_a_by_row
-#define load_a_by_depth(tile, row, depth, chunks, lane) \
-    load_across(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), chunks)
+#define load_a_by_depth(tile, row, depth, lines, chunks, lane) \
+    load_across(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), lines, chunks)
 #define load_b_by_depth load_a_by_depth
 
 // AMD's instruction manuals: v_mfma_f32_16x16x16f16 and v_mfma_f32_32x32x8f16.

@@ -1,9 +1,10 @@
 // Matrix cores: which element of a matrix each lane holds, and how tiles lie in local memory.
 //
 // A wave multiplies MATRIX_ROWS x MATRIX_DEPTH by MATRIX_DEPTH x MATRIX_COLUMNS elements at once.
-// The two families by the size of their waves:
-//   32  mma.sync.m16n8k16 of NVIDIA (sm_80 on), two side by side, so that they make 16 columns
-//   64  MFMA of AMD's CDNA: 16x16x16, or 32x32x8 with MATRIX 32
+// The families by the size of their waves:
+//    32  mma.sync.m16n8k16 of NVIDIA (sm_80 on), two side by side, so that they make 16 columns
+//   128  wgmma.m64nNk16 of NVIDIA's sm_90, on all N = WAVE_N columns that the four warps have
+//    64  MFMA of AMD's CDNA: 16x16x16, or 32x32x8 with MATRIX 32
 #ifndef WAVE
 #define WAVE 64
 #endif
@@ -11,7 +12,11 @@
 #define MATRIX 16
 #endif
 #define MATRIX_ROWS MATRIX
+#if WAVE == 128
+#define MATRIX_COLUMNS WAVE_N
+#else
 #define MATRIX_COLUMNS MATRIX
+#endif
 
 // RESULT_ROW, RESULT_COLUMN: where the i-th accumulator of a lane stands.
 #if WAVE == 32
@@ -24,6 +29,10 @@
 #define ACROSS_CHUNK(lane) ((lane) / 16)
 #define ALONG_LINE(lane) ((lane) % 8 + (lane) / 16 * 8)
 #define ALONG_CHUNK(lane) ((lane) / 8 % 2)
+#elif WAVE == 128
+#define MATRIX_DEPTH 16
+#define RESULT_ROW(lane, i) ((lane) / 32 * 16 + (lane) % 32 / 4 + (i) % 4 / 2 * 8)
+#define RESULT_COLUMN(lane, i) ((lane) % 4 * 2 + (i) % 2 + (i) / 4 * 8)
 #else
 #define MATRIX_DEPTH (256 / MATRIX)
 #define RESULT_ROW(lane, i) ((i) / 4 * 8 + (lane) / MATRIX * 4 + (i) % 4)
@@ -34,9 +43,13 @@
 #endif
 #define RESULTS (MATRIX_ROWS * MATRIX_COLUMNS / WAVE)
 
-// A tile is lines of 8-element chunks. A line's chunks are exchanged by its number, so that the
-// same chunk of 8 lines in a row stands in different banks. Gives the chunk's first element.
-#define SWIZZLE(line, chunks) \
-    ((chunks) >= 8 ? (line) & 7 : ((line) / (8 / (chunks))) & ((chunks) - 1))
-#define TILE_PLACE(line, chunk, chunks) \
-    (((line) * (chunks) + ((chunk) ^ SWIZZLE(line, chunks))) * 8)
+// A tile is lines of 8-element chunks, in blocks that are 8 chunks wide (or as wide as a line, if
+// that is less) and as high as the tile. In a block a line's chunks are exchanged by its number, so
+// that the same chunk of 8 lines in a row stands in different banks; wgmma knows these orders as
+// its swizzles of 128, 64 and 32 bytes. TILE_PLACE gives a chunk's first element.
+#define BLOCK_CHUNKS(chunks) MIN(8, chunks)
+#define SWIZZLE(line, width) ((line) / (8 / (width)) % (width))
+#define TILE_PLACE(line, chunk, lines, chunks)                                            \
+    ((((chunk) / BLOCK_CHUNKS(chunks) * (lines) + (line)) * BLOCK_CHUNKS(chunks) +        \
+      ((chunk) % BLOCK_CHUNKS(chunks) ^ SWIZZLE(line, BLOCK_CHUNKS(chunks)))) *           \
+     8)

@@ -1,14 +1,17 @@
-// NVIDIA's matrix cores by inline PTX: mma.sync, ldmatrix and cp.async. See matrix.h for layouts.
+// NVIDIA's matrix cores by inline PTX: wgmma, or mma.sync and ldmatrix; cp.async. See matrix.h for layouts.
 #if BACKEND_CUDA
-typedef uint4 chunk;     // 8 elements
-typedef uint4 fragment;  // A: 16 rows x 16 deep; B: 16 deep x 16 columns
+typedef uint4 chunk;  // 8 elements
 typedef struct {
     float v[RESULTS];
 } accumulator;
 typedef uint tile_pointer;  // in shared memory, in bytes
 #define TILE_POINTER(array) ((uint)__cvta_generic_to_shared(array))
 #define TILE_OFFSET(tile, elements) ((tile) + 2 * (elements))
+#if WAVE == 128
+#define WAVE_BARRIER() asm volatile("bar.sync %0, 128;" ::"r"(1 + THREAD / 128) : "memory")
+#else
 #define WAVE_BARRIER() __syncwarp()
+#endif
 
 FUNCTION chunk make_chunk(uint a, uint b, uint c, uint d) {
     chunk made;
@@ -22,6 +25,9 @@ FUNCTION void store_chunk(tile_pointer tile, int place, chunk value) {
                  : "memory");
 }
 
+// Keeps the compiler from taking a sum apart.
+#define OPAQUE(number) asm("" : "+r"(number))
+
 #define HAS_ASYNC_COPY 1
 // Copies a chunk without passing through registers; zeros if `exists` is 0.
 FUNCTION void copy_async(tile_pointer tile, int place, const void* from, int exists) {
@@ -31,6 +37,96 @@ FUNCTION void copy_async(tile_pointer tile, int place, const void* from, int exi
 }
 #define COMMIT_COPIES() asm volatile("cp.async.commit_group;" ::: "memory")
 #define WAIT_COPIES(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
+
+#if WAVE == 128
+// wgmma's description of a tile in shared memory, and the bytes from its start to another line or
+// place in depth. By line: lines are rows of A, columns of B, and contiguous in depth.
+FUNCTION unsigned long describe(uint address, uint leading, uint stride, int width) {
+    unsigned long order = width == 8 ? 1 : width == 4 ? 2 : 3;
+    return (unsigned long)((address & 0x3ffffu) >> 4) | (unsigned long)(leading >> 4) << 16 |
+           (unsigned long)(stride >> 4) << 32 | order << 62;
+}
+#define STEP_BY_LINE(line, depth, lines, chunks) ((line) * (chunks) * 16 + (depth) * 2)
+#define DESCRIBE_BY_LINE(tile, line, lines, chunks) \
+    describe((tile) + STEP_BY_LINE(line, 0, lines, chunks), 16, (chunks) * 128, chunks)
+// By depth: lines are places in depth, and contiguous in rows of A, columns of B.
+#define STEP_BY_DEPTH(line, depth, lines, chunks) \
+    (((line) / 8 / BLOCK_CHUNKS(chunks) * (lines) + (depth)) * BLOCK_CHUNKS(chunks) * 16)
+#define DESCRIBE_BY_DEPTH(tile, line, lines, chunks)           \
+    describe((tile) + STEP_BY_DEPTH(line, 0, lines, chunks),   \
+             (lines) * BLOCK_CHUNKS(chunks) * 16, BLOCK_CHUNKS(chunks) * 128, BLOCK_CHUNKS(chunks))
+// What to add to a description for bytes.
+#define DESCRIBED(bytes) ((unsigned long)((bytes) / 16))
+#if A_BY_DEPTH
+#define DESCRIBE_A DESCRIBE_BY_DEPTH
+#define STEP_OF_A STEP_BY_DEPTH
+#else
+#define DESCRIBE_A DESCRIBE_BY_LINE
+#define STEP_OF_A STEP_BY_LINE
+#endif
+#if B_BY_DEPTH
+#define DESCRIBE_B DESCRIBE_BY_DEPTH
+#define STEP_OF_B STEP_BY_DEPTH
+#else
+#define DESCRIBE_B DESCRIBE_BY_LINE
+#define STEP_OF_B STEP_BY_LINE
+#endif
+
+// The operands of a multiplication: its accumulators and their numbers.
+#define SUMS_8(v, i)                                                                             \
+    "+f"(v[i]), "+f"(v[(i) + 1]), "+f"(v[(i) + 2]), "+f"(v[(i) + 3]), "+f"(v[(i) + 4]),          \
+        "+f"(v[(i) + 5]), "+f"(v[(i) + 6]), "+f"(v[(i) + 7])
+#define SUMS_16(v, i) SUMS_8(v, i), SUMS_8(v, (i) + 8)
+#define SUMS_32(v, i) SUMS_16(v, i), SUMS_16(v, (i) + 16)
+#define SUMS_64(v, i) SUMS_32(v, i), SUMS_32(v, (i) + 32)
+#define NUMBERS_16 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define NUMBERS_32 NUMBERS_16 \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NUMBERS_64 NUMBERS_32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NUMBERS_128 NUMBERS_64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#if WAVE_N == 32
+#define ALL_SUMS(v) SUMS_16(v, 0)
+#define OPERANDS "n32k16", "{" NUMBERS_16 "}, %16, %17"
+#elif WAVE_N == 64
+#define ALL_SUMS(v) SUMS_32(v, 0)
+#define OPERANDS "n64k16", "{" NUMBERS_32 "}, %32, %33"
+#elif WAVE_N == 128
+#define ALL_SUMS(v) SUMS_64(v, 0)
+#define OPERANDS "n128k16", "{" NUMBERS_64 "}, %64, %65"
+#else
+#define ALL_SUMS(v) SUMS_64(v, 0), SUMS_64(v, 64)
+#define OPERANDS "n256k16", "{" NUMBERS_128 "}, %128, %129"
+#endif
+#if DTYPE == 2
+#define TYPES ".f32.bf16.bf16 "
+#else
+#define TYPES ".f32.f16.f16 "
+#endif
+#define TEXT(number) TEXT_OF(number)
+#define WGMMA_(shape, operands) \
+    "wgmma.mma_async.sync.aligned.m64" shape TYPES operands ", 1, 1, 1, " TEXT(A_BY_DEPTH) ", " TEXT(B_BY_DEPTH) ";"
+#define WGMMA(operands) WGMMA_(operands)
+
+// Starts sums += A * B.
+#define MULTIPLY_ASYNC(sums, a, b) asm volatile(WGMMA(OPERANDS) : ALL_SUMS((sums).v) : "l"(a), "l"(b))
+#define START_PRODUCTS() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
+#define COMMIT_PRODUCTS() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
+#define WAIT_PRODUCTS(left) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory")
+// Nothing reads the sums before this.
+#define HOLD_SUMS(sums) asm volatile("" : ALL_SUMS((sums).v)::"memory")
+// Makes copied tiles visible to wgmma, which reads past the ordinary path.
+#define SHOW_COPIES() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+
+#else
+typedef uint4 fragment;  // A: 16 rows x 16 deep; B: 16 deep x 16 columns
+#define SHOW_COPIES()
 
 FUNCTION fragment load_matrices(uint address) {
     fragment f;
@@ -51,22 +147,22 @@ FUNCTION fragment load_transposed(uint address) {
 }
 
 // From tiles whose lines are rows of A, columns of B (depth is contiguous) ...
-FUNCTION fragment load_a_by_row(tile_pointer tile, int row, int depth, int chunks, int lane) {
+FUNCTION fragment load_a_by_row(tile_pointer tile, int row, int depth, int lines, int chunks, int lane) {
     return load_matrices(
-        tile + 2 * TILE_PLACE(row + ACROSS_LINE(lane), depth / 8 ^ ACROSS_CHUNK(lane), chunks));
+        tile + 2 * TILE_PLACE(row + ACROSS_LINE(lane), depth / 8 ^ ACROSS_CHUNK(lane), lines, chunks));
 }
-FUNCTION fragment load_b_by_column(tile_pointer tile, int column, int depth, int chunks, int lane) {
+FUNCTION fragment load_b_by_column(tile_pointer tile, int column, int depth, int lines, int chunks, int lane) {
     return load_matrices(
-        tile + 2 * TILE_PLACE(column + ALONG_LINE(lane), depth / 8 ^ ALONG_CHUNK(lane), chunks));
+        tile + 2 * TILE_PLACE(column + ALONG_LINE(lane), depth / 8 ^ ALONG_CHUNK(lane), lines, chunks));
 }
 // ... and from those whose lines are places in depth.
-FUNCTION fragment load_a_by_depth(tile_pointer tile, int row, int depth, int chunks, int lane) {
+FUNCTION fragment load_a_by_depth(tile_pointer tile, int row, int depth, int lines, int chunks, int lane) {
     return load_transposed(
-        tile + 2 * TILE_PLACE(depth + ALONG_LINE(lane), row / 8 ^ ALONG_CHUNK(lane), chunks));
+        tile + 2 * TILE_PLACE(depth + ALONG_LINE(lane), row / 8 ^ ALONG_CHUNK(lane), lines, chunks));
 }
-FUNCTION fragment load_b_by_depth(tile_pointer tile, int column, int depth, int chunks, int lane) {
+FUNCTION fragment load_b_by_depth(tile_pointer tile, int column, int depth, int lines, int chunks, int lane) {
     return load_transposed(
-        tile + 2 * TILE_PLACE(depth + ACROSS_LINE(lane), column / 8 ^ ACROSS_CHUNK(lane), chunks));
+        tile + 2 * TILE_PLACE(depth + ACROSS_LINE(lane), column / 8 ^ ACROSS_CHUNK(lane), lines, chunks));
 }
 
 #if DTYPE == 2
@@ -83,4 +179,5 @@ FUNCTION accumulator multiply_matrices(fragment a, fragment b, accumulator c) {
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.z), "r"(b.w));
     return c;
 }
+#endif
 #endif

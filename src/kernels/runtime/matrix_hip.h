@@ -26,25 +26,25 @@ FUNCTION void store_chunk(tile_pointer tile, int place, chunk value) {
     *(chunk*)(tile + place) = value;
 }
 
-FUNCTION fragment load_line(tile_pointer tile, int line, int depth, int chunks) {
-    return *(const fragment*)(tile + TILE_PLACE(line, depth / 8, chunks) + depth % 8);
+FUNCTION fragment load_line(tile_pointer tile, int line, int depth, int lines, int chunks) {
+    return *(const fragment*)(tile + TILE_PLACE(line, depth / 8, lines, chunks) + depth % 8);
 }
 
-FUNCTION fragment load_across(tile_pointer tile, int line, int depth, int chunks) {
+FUNCTION fragment load_across(tile_pointer tile, int line, int depth, int lines, int chunks) {
     uint e[4];
     UNROLL
     for (int i = 0; i < 4; ++i)
-        e[i] = tile[TILE_PLACE(depth + i, line / 8, chunks) + line % 8];
+        e[i] = tile[TILE_PLACE(depth + i, line / 8, lines, chunks) + line % 8];
     return fragment{e[0] | e[1] << 16, e[2] | e[3] << 16};
 }
 
 // From tiles whose lines are rows of A, columns of B (depth is contiguous) ...
-#define load_a_by_row(tile, row, depth, chunks, lane) \
-    load_line(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), chunks)
+#define load_a_by_row(tile, row, depth, lines, chunks, lane) \
+    load_line(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), lines, chunks)
 #define load_b_by_column load_a_by_row
 // ... and from those whose lines are places in depth.
-#define load_a_by_depth(tile, row, depth, chunks, lane) \
-    load_across(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), chunks)
+#define load_a_by_depth(tile, row, depth, lines, chunks, lane) \
+    load_across(tile, (row) + OPERAND_LINE(lane), (depth) + OPERAND_DEPTH(lane, 0), lines, chunks)
 #define load_b_by_depth load_a_by_depth
 
 FUNCTION accumulator multiply_matrices(fragment a, fragment b, accumulator c) {

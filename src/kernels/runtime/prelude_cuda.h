@@ -8,7 +8,7 @@
 // More local memory than a static array may have: at file scope its bytes, which the backend finds
 // in the binary and tells the driver, and the array at kernel scope.
 #define DYNAMIC_LOCAL_SIZE(bytes) extern "C" __constant__ int dynamic_local_bytes = (bytes);
-#define DYNAMIC_LOCAL(type, name, bytes) extern LOCAL type name[]
+#define DYNAMIC_LOCAL(type, name, bytes) extern LOCAL __align__(1024) type name[]
 #define RESTRICT __restrict__
 #define BARRIER() __syncthreads()
 #define THREAD ((int)threadIdx.x)

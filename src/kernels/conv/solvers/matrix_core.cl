@@ -20,9 +20,6 @@
 //   |     |   | wave | wave  |        not; matrix.h has the order of chunks in it.
 //   +-----+   +------+-------+
 #include "../conv.h"
-#include "../../runtime/matrix.h"
-#include "../../runtime/matrix_cuda.h"
-#include "../../runtime/matrix_hip.h"
 #ifndef NDIM
 #define NDIM 2
 #endif
@@ -42,6 +39,17 @@
 // Whether blocks leave sums of their share of depth, to be added up by a second kernel.
 #ifndef PARTIAL
 #define PARTIAL 0
+#endif
+// Whether all chunks of a step in depth are of one tap.
+#ifndef ONE_TAP
+#define ONE_TAP 0
+#endif
+// Whether places of x and y are the same: a filter of one place without stride or padding.
+#ifndef POINTWISE
+#define POINTWISE 0
+#endif
+#ifndef WAVE
+#define WAVE 64
 #endif
 #ifndef TILE_M
 #define TILE_M 64
@@ -65,6 +73,22 @@
 #ifndef BAND
 #define BAND 4
 #endif
+#define WAVE_M (TILE_M / WAVES_M)
+#define WAVE_N (TILE_N / WAVES_N)
+// Whether the lines of a tile are places in depth, since rows (columns) are contiguous in memory.
+#if WRW
+#define A_BY_DEPTH 1
+#else
+#define A_BY_DEPTH 0
+#endif
+#if FORWARD
+#define B_BY_DEPTH 0
+#else
+#define B_BY_DEPTH 1
+#endif
+#include "../../runtime/matrix.h"
+#include "../../runtime/matrix_cuda.h"
+#include "../../runtime/matrix_hip.h"
 
 // A dimension of space. `source` is the size of the tensor that is gathered from (x, or y in B),
 // `target` that of x. Row `r` reads `source` at r * step + start + tap * move.
@@ -107,6 +131,7 @@ typedef struct {
     int channel;     // first of the chunk
     int d, h, w;     // what is added to a row's place
     int exists;
+    int source, weights;  // what is added to offsets
 } Tap;
 
 // A chunk in memory: the offset of its first channel, and how many there are from there on.
@@ -122,9 +147,14 @@ typedef struct {
 #if BACKWARD
 #define SOURCE(axis) s.y_##axis
 #define SOURCE_CHANNELS s.out_group
+#define WEIGHTS_STEP s.w_k
 #else
 #define SOURCE(axis) s.x_##axis
 #define SOURCE_CHANNELS s.in_group
+#define WEIGHTS_STEP s.w_c
+#endif
+#ifndef OPAQUE
+#define OPAQUE(number)
 #endif
 
 FUNCTION View view_of(Axis a, int class_) {
@@ -206,6 +236,13 @@ FUNCTION Tap tap_of(int index, Sizes s, Block b) {
 #endif
     t.filter += (b.h.first + h * s.h.hop) * s.w.filter;
     t.h = h * s.h.move;
+    t.source = t.d * SOURCE(d) + t.h * SOURCE(h) + t.w * SOURCE(w) + t.channel * SOURCE(c);
+    t.weights = t.filter * s.w_tap + t.channel * WEIGHTS_STEP;
+    // Else both are spread over all that is added to them.
+    OPAQUE(t.source);
+    OPAQUE(t.weights);
+    // Far enough outside that no row leads back.
+    if (!t.exists) t.h = -0x20000000;
     return t;
 }
 
@@ -220,19 +257,18 @@ FUNCTION Start start_of(int index, Sizes s, Block b) {
     at.w = p.w * s.w.step + b.w.start;
     at.offset = p.n * SOURCE(n) + at.d * SOURCE(d) + at.h * SOURCE(h) + at.w * SOURCE(w) +
                 b.group * SOURCE_CHANNELS * SOURCE(c);
-    // Far enough outside that no tap leads back.
     if (index >= s.places) at.h = -0x40000000;
     return at;
 }
 
-FUNCTION Chunk source_chunk(Start at, Tap t, Sizes s) {
+FUNCTION Chunk source_chunk(Start at, Tap t, int vector, Sizes s) {
     Chunk c;
-    int inside = t.exists && (uint)(at.h + t.h) < (uint)s.h.source && (uint)(at.w + t.w) < (uint)s.w.source;
+    int inside = (uint)(at.h + t.h) < (uint)s.h.source && (uint)(at.w + t.w) < (uint)s.w.source;
 #if NDIM == 3
     inside = inside && (uint)(at.d + t.d) < (uint)s.d.source;
 #endif
-    c.offset = at.offset + t.d * SOURCE(d) + t.h * SOURCE(h) + t.w * SOURCE(w) + t.channel * SOURCE(c);
-    c.count = inside ? SOURCE_CHANNELS - t.channel : 0;
+    c.offset = at.offset + t.source;
+    c.count = inside ? (vector ? 8 : SOURCE_CHANNELS - t.channel) : 0;
     return c;
 }
 
@@ -328,24 +364,22 @@ FUNCTION void store_sums(GLOBAL elem* output, GLOBAL const elem* bias, int row, 
 
 #if PARTIAL != 2
 
-#define WAVE_M (TILE_M / WAVES_M)
-#define WAVE_N (TILE_N / WAVES_N)
 #define PRODUCTS_M (WAVE_M / MATRIX_ROWS)
 #define PRODUCTS_N (WAVE_N / MATRIX_COLUMNS)
 // Lines of tiles, and chunks of a line.
-#if WRW
+#if A_BY_DEPTH
 #define A_LINES TILE_K
 #define A_CHUNKS (TILE_M / 8)
 #else
 #define A_LINES TILE_M
 #define A_CHUNKS (TILE_K / 8)
 #endif
-#if FORWARD
-#define B_LINES TILE_N
-#define B_CHUNKS (TILE_K / 8)
-#else
+#if B_BY_DEPTH
 #define B_LINES TILE_K
 #define B_CHUNKS (TILE_N / 8)
+#else
+#define B_LINES TILE_N
+#define B_CHUNKS (TILE_K / 8)
 #endif
 #define A_SIZE (TILE_M * TILE_K)
 #define B_SIZE (TILE_N * TILE_K)
@@ -390,47 +424,96 @@ DYNAMIC_LOCAL_SIZE(LOCAL_BYTES)
 #define B_STEP s.x_c
 #endif
 
+// What stays the same in all steps, of each chunk that a thread loads.
 typedef struct {
-    Start at[A_LOADS];
-} RowStarts;
+    Start a[A_LOADS], b[B_LOADS];
+    Tap tap[B_LOADS];
+} Starts;
 typedef struct {
     chunk a[A_LOADS], b[B_LOADS];
 } Fetched;
 
-FUNCTION Chunk a_chunk(int i, int depth, int row, RowStarts starts, Sizes s, Block b) {
+// Rows and columns behind the last may hold anything, since they are never stored: there the last
+// chunk is loaded again.
+#define CLAMP(channel, channels, vector) ((vector) ? MIN(channel, (channels) - 8) : (channel))
+
+FUNCTION Starts all_starts(int row, int column, Sizes s, Block b) {
+    Starts all;
+    UNROLL
+    for (int i = 0; i < A_LOADS; ++i) {
+#if WRW
+        int filter = CLAMP(row + A_CHUNK(i) * 8, s.out_group, VECTOR_A);
+        all.a[i].offset = (b.group * s.out_group + filter) * s.y_c + VECTOR_A * A_LINE(i) * s.y_w;
+        all.a[i].w = s.out_group - filter;
+#else
+        all.a[i] = start_of(row + A_LINE(i), s, b);
+        all.a[i].offset += ONE_TAP * A_CHUNK(i) * 8 * SOURCE(c);
+#endif
+    }
+    UNROLL
+    for (int i = 0; i < B_LOADS; ++i) {
+#if FORWARD
+        int filter = b.group * s.out_group + MIN(column + B_LINE(i), s.out_group - 1);
+        all.b[i].offset = filter * s.w_k + ONE_TAP * B_CHUNK(i) * 8 * s.w_c;
+#elif BACKWARD
+        int filter = b.group * s.out_group + (ONE_TAP ? B_LINE(i) : B_LINE(i) % 8);
+        int channel = CLAMP(column + B_CHUNK(i) * 8, s.in_group, VECTOR_B);
+        all.b[i].offset = filter * s.w_k + channel * s.w_c;
+        all.b[i].w = s.in_group - channel;
+#elif POINTWISE && VECTOR_B
+        all.b[i].offset = b.group * s.in_group + CLAMP(column + B_CHUNK(i) * 8, s.in_group, 1) +
+                          B_LINE(i) * s.x_w;
+#else
+        all.tap[i] = tap_of(column / 8 + B_CHUNK(i), s, b);
+#endif
+    }
+    return all;
+}
+
+// The tap of the chunk that stands `ahead` chunks behind the first of a step.
+FUNCTION Tap tap_in_step(int depth, int ahead, Sizes s, Block b) {
+    return tap_of(depth / 8 + (ONE_TAP ? 0 : ahead), s, b);
+}
+
+// `tap` is that of the thread's first chunk of A, often that of all.
+FUNCTION Chunk a_chunk(int i, int depth, Tap tap, Starts starts, Sizes s, Block b) {
 #if WRW
     Chunk c;
-    int place = depth + A_LINE(i), filter = row + A_CHUNK(i) * 8;
+    int place = depth + A_LINE(i);
+    c.offset = starts.a[i].offset;
 #if VECTOR_A
-    c.offset = place * s.y_w;
+    c.offset += depth * s.y_w;
 #else
     Place p = place_of(place, s);
-    c.offset = p.n * s.y_n + p.d * s.y_d + p.h * s.y_h + p.w * s.y_w;
+    c.offset += p.n * s.y_n + p.d * s.y_d + p.h * s.y_h + p.w * s.y_w;
 #endif
-    c.offset += (b.group * s.out_group + filter) * s.y_c;
-    c.count = place < s.places ? s.out_group - filter : 0;
+    c.count = place < s.places ? (VECTOR_A ? 8 : starts.a[i].w) : 0;
     return c;
 #else
-    return source_chunk(starts.at[i], tap_of(depth / 8 + A_CHUNK(i), s, b), s);
+    if (!CHANNELS_LAST) tap = tap_in_step(depth, A_CHUNK(i), s, b);
+    return source_chunk(starts.a[i], tap, VECTOR_A, s);
 #endif
 }
 
-FUNCTION Chunk b_chunk(int i, int depth, int column, Sizes s, Block b) {
-#if WRW
-    return source_chunk(start_of(depth + B_LINE(i), s, b), tap_of(column / 8 + B_CHUNK(i), s, b), s);
-#elif FORWARD
+FUNCTION Chunk b_chunk(int i, int depth, Tap tap, Starts starts, Sizes s, Block b) {
+#if WRW && POINTWISE && VECTOR_B
     Chunk c;
-    Tap t = tap_of(depth / 8 + B_CHUNK(i), s, b);
-    int filter = column + B_LINE(i);
-    c.offset = (b.group * s.out_group + filter) * s.w_k + t.filter * s.w_tap + t.channel * s.w_c;
-    c.count = t.exists && filter < s.out_group ? s.in_group - t.channel : 0;
+    c.offset = starts.b[i].offset + depth * s.x_w;
+    c.count = depth + B_LINE(i) < s.places ? 8 : 0;
     return c;
+#elif WRW
+    return source_chunk(start_of(depth + B_LINE(i), s, b), starts.tap[i], VECTOR_B, s);
 #else
     Chunk c;
-    Tap t = tap_of((depth + B_LINE(i)) / 8, s, b);
-    int filter = t.channel + (depth + B_LINE(i)) % 8, channel = column + B_CHUNK(i) * 8;
-    c.offset = (b.group * s.out_group + filter) * s.w_k + t.filter * s.w_tap + channel * s.w_c;
-    c.count = t.exists && filter < s.out_group ? s.in_group - channel : 0;
+#if FORWARD
+    if (!CHANNELS_LAST) tap = tap_in_step(depth, B_CHUNK(i), s, b);
+    c.count = tap.exists ? (VECTOR_B ? 8 : s.in_group - tap.channel) : 0;
+#else
+    if (!ONE_TAP) tap = tap_in_step(depth, B_LINE(i) / 8, s, b);
+    int exists = tap.exists && (ONE_TAP || tap.channel + B_LINE(i) % 8 < s.out_group);
+    c.count = exists ? (VECTOR_B ? 8 : starts.b[i].w) : 0;
+#endif
+    c.offset = starts.b[i].offset + tap.weights;
     return c;
 #endif
 }
@@ -448,35 +531,35 @@ FUNCTION chunk fetch_chunk(GLOBAL const elem* from, Chunk c, int vector, int ste
 }
 
 #define STAGE(slot) TILE_OFFSET(tiles, (slot) * (A_SIZE + B_SIZE))
-#define A_PLACE(i) TILE_PLACE(A_LINE(i), A_CHUNK(i), A_CHUNKS)
-#define B_PLACE(i) (A_SIZE + TILE_PLACE(B_LINE(i), B_CHUNK(i), B_CHUNKS))
+#define A_PLACE(i) TILE_PLACE(A_LINE(i), A_CHUNK(i), A_LINES, A_CHUNKS)
+#define B_PLACE(i) (A_SIZE + TILE_PLACE(B_LINE(i), B_CHUNK(i), B_LINES, B_CHUNKS))
 
 #if ASYNC
 FUNCTION void copy_tiles(GLOBAL const elem* a, GLOBAL const elem* b_, tile_pointer stage, int depth,
-                         int row, int column, int exists, RowStarts starts, Sizes s, Block b) {
+                         Starts starts, Sizes s, Block b) {
+    Tap tap = tap_in_step(depth, A_CHUNK(0), s, b);
     UNROLL
     for (int i = 0; i < A_LOADS; ++i) {
-        Chunk c = a_chunk(i, depth, row, starts, s, b);
-        int there = exists && c.count > 0;
-        if (A_HAS(i)) copy_async(stage, A_PLACE(i), a + (there ? c.offset : 0), there);
+        Chunk c = a_chunk(i, depth, tap, starts, s, b);
+        if (A_HAS(i)) copy_async(stage, A_PLACE(i), a + (uint)c.offset, c.count > 0);
     }
     UNROLL
     for (int i = 0; i < B_LOADS; ++i) {
-        Chunk c = b_chunk(i, depth, column, s, b);
-        int there = exists && c.count > 0;
-        if (B_HAS(i)) copy_async(stage, B_PLACE(i), b_ + (there ? c.offset : 0), there);
+        Chunk c = b_chunk(i, depth, tap, starts, s, b);
+        if (B_HAS(i)) copy_async(stage, B_PLACE(i), b_ + (uint)c.offset, c.count > 0);
     }
 }
 #else
-FUNCTION Fetched fetch_tiles(GLOBAL const elem* a, GLOBAL const elem* b_, int depth, int row,
-                             int column, RowStarts starts, Sizes s, Block b) {
+FUNCTION Fetched fetch_tiles(GLOBAL const elem* a, GLOBAL const elem* b_, int depth, Starts starts,
+                             Sizes s, Block b) {
     Fetched f;
+    Tap tap = tap_in_step(depth, A_CHUNK(0), s, b);
     UNROLL
     for (int i = 0; i < A_LOADS; ++i)
-        f.a[i] = fetch_chunk(a, a_chunk(i, depth, row, starts, s, b), VECTOR_A, A_STEP);
+        f.a[i] = fetch_chunk(a, a_chunk(i, depth, tap, starts, s, b), VECTOR_A, A_STEP);
     UNROLL
     for (int i = 0; i < B_LOADS; ++i)
-        f.b[i] = fetch_chunk(b_, b_chunk(i, depth, column, s, b), VECTOR_B, B_STEP);
+        f.b[i] = fetch_chunk(b_, b_chunk(i, depth, tap, starts, s, b), VECTOR_B, B_STEP);
     return f;
 }
 
@@ -490,34 +573,52 @@ FUNCTION void store_tiles(tile_pointer stage, Fetched f) {
 }
 #endif
 
-#if WRW
+// Multiplies the tiles of a stage into the sums.
+#if WAVE == 128
+#define MULTIPLY_TILES(stage)                                                                    \
+    START_PRODUCTS();                                                                            \
+    UNROLL                                                                                       \
+    for (int k = 0; k < TILE_K; k += MATRIX_DEPTH)                                               \
+        UNROLL                                                                                   \
+        for (int i = 0; i < PRODUCTS_M; ++i)                                                     \
+            MULTIPLY_ASYNC(                                                                      \
+                sums[i][0],                                                                      \
+                a_tiles + DESCRIBED(stage + STEP_OF_A(i * MATRIX_ROWS, k, A_LINES, A_CHUNKS)),   \
+                b_tiles + DESCRIBED(stage + STEP_OF_B(0, k, B_LINES, B_CHUNKS)));                \
+    COMMIT_PRODUCTS();
+#else
+#if A_BY_DEPTH
 #define LOAD_A load_a_by_depth
 #else
 #define LOAD_A load_a_by_row
 #endif
-#if FORWARD
-#define LOAD_B load_b_by_column
-#else
+#if B_BY_DEPTH
 #define LOAD_B load_b_by_depth
+#else
+#define LOAD_B load_b_by_column
 #endif
-// Multiplies the tiles of a stage into the sums.
 #define MULTIPLY_TILES(stage)                                                                    \
     UNROLL                                                                                       \
     for (int k = 0; k < TILE_K; k += MATRIX_DEPTH) {                                             \
         fragment a_part[PRODUCTS_M], b_part[PRODUCTS_N];                                         \
         UNROLL                                                                                   \
         for (int i = 0; i < PRODUCTS_M; ++i)                                                     \
-            a_part[i] = LOAD_A(stage, wave_row + i * MATRIX_ROWS, k, A_CHUNKS, lane);            \
+            a_part[i] = LOAD_A(stage, wave_row + i * MATRIX_ROWS, k, A_LINES, A_CHUNKS, lane);   \
         UNROLL                                                                                   \
         for (int j = 0; j < PRODUCTS_N; ++j)                                                     \
             b_part[j] = LOAD_B(TILE_OFFSET(stage, A_SIZE), wave_column + j * MATRIX_COLUMNS, k,  \
-                               B_CHUNKS, lane);                                                  \
+                               B_LINES, B_CHUNKS, lane);                                         \
         UNROLL                                                                                   \
         for (int i = 0; i < PRODUCTS_M; ++i)                                                     \
             UNROLL                                                                               \
             for (int j = 0; j < PRODUCTS_N; ++j)                                                 \
                 sums[i][j] = multiply_matrices(a_part[i], b_part[j], sums[i][j]);                \
     }
+#endif
+// Stages that are filled while one is multiplied; wgmma multiplies two at a time.
+#define AHEAD (WAVE == 128 ? STAGES - 2 : STAGES - 1)
+// A place in depth behind all there are.
+#define NOWHERE 0x3fffff00
 
 KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* RESTRICT other,
                         GLOBAL elem* RESTRICT output, GLOBAL const elem* RESTRICT bias,
@@ -535,16 +636,14 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
     int lane = THREAD % WAVE, wave = THREAD / WAVE;
     int wave_row = wave / WAVES_N * WAVE_M, wave_column = wave % WAVES_N * WAVE_N;
     tile_pointer tiles = TILE_POINTER(local_memory);
-    RowStarts starts;
 #if WRW
     GLOBAL const elem* a = other;
     GLOBAL const elem* b_ = source;
 #else
     GLOBAL const elem* a = source;
     GLOBAL const elem* b_ = other;
-    UNROLL
-    for (int i = 0; i < A_LOADS; ++i) starts.at[i] = start_of(row + A_LINE(i), s, b);
 #endif
+    Starts starts = all_starts(row, column, s, b);
     accumulator sums[PRODUCTS_M][PRODUCTS_N];
     UNROLL
     for (int i = 0; i < PRODUCTS_M; ++i)
@@ -554,32 +653,52 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
             for (int r = 0; r < RESULTS; ++r) sums[i][j].v[r] = 0.0f;
 
 #if ASYNC
+#if WAVE == 128
+    // wave_row and wave_column are multiples of what a descriptor steps over as a whole.
+    unsigned long a_tiles = DESCRIBE_A(tiles, wave_row, A_LINES, A_CHUNKS);
+    unsigned long b_tiles = DESCRIBE_B(TILE_OFFSET(tiles, A_SIZE), wave_column, B_LINES, B_CHUNKS);
+#endif
     UNROLL
-    for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
-        copy_tiles(a, b_, STAGE(ahead), (first + ahead) * TILE_K, row, column, ahead < steps, starts, s, b);
+    for (int ahead = 0; ahead < AHEAD; ++ahead) {
+        int depth = ahead < steps ? (first + ahead) * TILE_K : NOWHERE;
+        copy_tiles(a, b_, STAGE(ahead), depth, starts, s, b);
         COMMIT_COPIES();
     }
-    int slot = 0, free_slot = STAGES - 1;
+    int slot = 0, free_slot = AHEAD;
     for (int step = 0; step < steps; ++step) {
-        WAIT_COPIES(STAGES - 2);
+        int depth = step + AHEAD < steps ? (first + step + AHEAD) * TILE_K : NOWHERE;
+        WAIT_COPIES(AHEAD - 1);
+        SHOW_COPIES();
         BARRIER();
-        int ahead = step + STAGES - 1;
-        copy_tiles(a, b_, STAGE(free_slot), (first + ahead) * TILE_K, row, column, ahead < steps, starts, s, b);
+#if WAVE == 128
+        int stage = slot * (A_SIZE + B_SIZE) * 2;
+        MULTIPLY_TILES(stage)
+        copy_tiles(a, b_, STAGE(free_slot), depth, starts, s, b);
+        COMMIT_COPIES();
+        WAIT_PRODUCTS(1);
+#else
+        copy_tiles(a, b_, STAGE(free_slot), depth, starts, s, b);
         COMMIT_COPIES();
         tile_pointer stage = STAGE(slot);
         MULTIPLY_TILES(stage)
+#endif
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         free_slot = free_slot + 1 == STAGES ? 0 : free_slot + 1;
     }
+#if WAVE == 128
+    WAIT_PRODUCTS(0);
+    UNROLL
+    for (int i = 0; i < PRODUCTS_M; ++i) HOLD_SUMS(sums[i][0]);
+#endif
     WAIT_COPIES(0);
 #else
     if (steps > 0)
-        store_tiles(STAGE(0), fetch_tiles(a, b_, first * TILE_K, row, column, starts, s, b));
+        store_tiles(STAGE(0), fetch_tiles(a, b_, first * TILE_K, starts, s, b));
     BARRIER();
     for (int step = 0; step < steps; ++step) {
         Fetched next;
         int more = step + 1 < steps;
-        if (more) next = fetch_tiles(a, b_, (first + step + 1) * TILE_K, row, column, starts, s, b);
+        if (more) next = fetch_tiles(a, b_, (first + step + 1) * TILE_K, starts, s, b);
         tile_pointer stage = STAGE(step % STAGES);
         MULTIPLY_TILES(stage)
 #if STAGES == 1

@@ -26,6 +26,10 @@ _FILE = "conv/solvers/matrix_core.cl"
 _MFMA_ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 #: The first arch of NVIDIA with mma.sync.m16n8k16 and cp.async.
 _FIRST_SM = 80
+#: The arch with wgmma: rows that it multiplies at once, by as many threads of four warps.
+_WGMMA_ARCH = "sm_90"
+_WGMMA_ROWS = 64
+_WARPGROUP = 128
 #: Sums that a thread may hold in registers.
 _MAX_SUMS = 128
 #: Registers that a thread needs beside sums and operands.
@@ -80,13 +84,13 @@ class MatrixCoreConv(ConvSolver):
 
         return Space(
             (
+                tunable("MATRIX", *_matrix_shapes(device, is_async)),
                 tunable("TILE_M", 16, 32, 64, 128, 256),
                 tunable("TILE_N", 16, 32, 64, 128, 256),
                 tunable("TILE_K", 16, 32, 64),
                 tunable("WAVES_M", 1, 2, 4),
                 tunable("WAVES_N", 1, 2, 4),
-                tunable("MATRIX", *((16,) if on_cuda else (16, 32))),
-                tunable("STAGES", *((2, 3, 4, 5) if is_async else (1, 2))),
+                tunable("STAGES", *((2, 3, 4, 5, 6) if is_async else (1, 2))),
                 tunable("BAND", 1, 4, 16),
                 tunable("SPLIT_K", *splits),
                 tunable("WAVE", device.wave_size),
@@ -94,33 +98,34 @@ class MatrixCoreConv(ConvSolver):
             (
                 Constraint(
                     ("TILE_M",),
-                    lambda tile: tile < 2 * max(16, extents.rows),
+                    lambda tile: tile < 2 * max(64, extents.rows),
                     "the tile has more than twice the rows",
                 ),
                 Constraint(
                     ("TILE_N",),
-                    lambda tile: tile < 2 * max(16, extents.columns),
+                    lambda tile: tile < 2 * max(32, extents.columns),
                     "the tile has more than twice the columns",
                 ),
                 Constraint(
-                    ("TILE_M", "WAVES_M", "MATRIX"),
-                    lambda tile, waves, matrix: tile % (waves * matrix) == 0,
+                    ("MATRIX", "TILE_M", "WAVES_M"),
+                    lambda matrix, tile, waves: tile % (waves * matrix) == 0,
                     "a wave would have no rows",
                 ),
                 Constraint(
-                    ("TILE_N", "WAVES_N", "MATRIX"),
-                    lambda tile, waves, matrix: tile % (waves * matrix) == 0,
-                    "a wave would have no columns",
+                    ("MATRIX", "TILE_N", "WAVES_N"), _columns_fit, "a wave would have no columns"
                 ),
                 Constraint(
-                    ("TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "WAVE"),
-                    lambda m, n, k, waves_m, waves_n, wave: _fits_registers(
-                        *(m, n, k, waves_m, waves_n, wave), device, is_async
-                    ),
+                    ("MATRIX", "STAGES"),
+                    lambda matrix, stages: matrix != _WGMMA_ROWS or stages >= 3,
+                    "wgmma multiplies two stages while another is filled",
+                ),
+                Constraint(
+                    ("MATRIX", "TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "WAVE"),
+                    lambda *values: _fits_registers(*values, device, is_async),
                     "more registers than a block has",
                 ),
                 Constraint(
-                    ("TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "MATRIX", "STAGES"),
+                    ("MATRIX", "TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "STAGES"),
                     lambda *values: _local_bytes(*values) <= local,
                     "more local memory than the device has",
                 ),
@@ -131,11 +136,7 @@ class MatrixCoreConv(ConvSolver):
                 ),
                 Constraint(
                     ("SPLIT_K",),
-                    lambda split: (
-                        split == 1
-                        or split * extents.partial_bytes <= _MAX_WORKSPACE
-                        and split * extents.classes <= _MAX_GRID
-                    ),
+                    lambda split: split == 1 or _can_split(extents, split),
                     "more workspace or blocks than are reasonable",
                 ),
             ),
@@ -156,12 +157,15 @@ class MatrixCoreConv(ConvSolver):
             ("CHANNELS_LAST", int(is_channels_last(problem))),
         )
         vectors = _vectors(problem)
-        waves = config["WAVES_M"] * config["WAVES_N"]
+        wave = _WARPGROUP if config["MATRIX"] == _WGMMA_ROWS else config["WAVE"]
         macros = (
             *common,
             *vectors.items(),
-            *((name, value) for name, value in config.items() if name != "SPLIT_K"),
-            ("THREADS", waves * config["WAVE"]),
+            *((name, config[name]) for name in config if name not in ("SPLIT_K", "WAVE")),
+            ("WAVE", wave),
+            ("THREADS", config["WAVES_M"] * config["WAVES_N"] * wave),
+            ("ONE_TAP", _has_one_tap(problem, extents, config["TILE_K"])),
+            ("POINTWISE", int(problem.direction == "W" and _is_pointwise(problem))),
             ("PARTIAL", int(splits > 1)),
         )
         source, other, output = {"F": "xwy", "B": "ywx", "W": "xyw"}[problem.direction]
@@ -176,6 +180,7 @@ class MatrixCoreConv(ConvSolver):
         macros = (
             *common,
             ("VECTOR_C", vectors["VECTOR_C"]),
+            ("WAVE", config["WAVE"]),
             ("THREADS", _SUM_THREADS),
             ("PARTIAL", 2),
         )
@@ -198,6 +203,7 @@ class _Extents:
     rows: int
     columns: int
     depth: int
+    tap_depth: int
     groups: int
     classes: int
 
@@ -212,18 +218,32 @@ def _extents(problem: ConvProblem) -> _Extents:
     out_group = problem.out_channels // problem.groups
     taps = prod(problem.filter_size)
     places = problem.batch * prod(_grid(problem))
+    channels = _round_up(in_group)
     if problem.direction == "F":
-        return _Extents(places, out_group, taps * _round_up(in_group), problem.groups, 1)
+        return _Extents(places, out_group, taps * channels, channels, problem.groups, 1)
     if problem.direction == "W":
-        return _Extents(out_group, taps * _round_up(in_group), places, problem.groups, 1)
+        return _Extents(out_group, taps * channels, places, places, problem.groups, 1)
     taps = prod(
         -(-size // _hop(stride, dilation))
         for size, stride, dilation in zip(
             problem.filter_size, problem.stride, problem.dilation, strict=True
         )
     )
+    channels = _round_up(out_group)
     classes = prod(problem.stride)
-    return _Extents(places, in_group, taps * _round_up(out_group), problem.groups, classes)
+    return _Extents(places, in_group, taps * channels, channels, problem.groups, classes)
+
+
+def _has_one_tap(problem: ConvProblem, extents: _Extents, tile_k: int) -> int:
+    """Whether all chunks of a step are of one tap (F, B)."""
+    vectors = _vectors(problem)
+    whole = vectors["VECTOR_A"] and vectors["VECTOR_B"] and extents.tap_depth % tile_k == 0
+    return int(problem.direction != "W" and bool(whole))
+
+
+def _is_pointwise(problem: ConvProblem) -> bool:
+    """Whether places of x and y are the same."""
+    return max(problem.filter_size) == 1 and max(problem.stride) == 1 and max(problem.padding) == 0
 
 
 def _grid(problem: ConvProblem) -> tuple[int, ...]:
@@ -303,7 +323,26 @@ def _strides(strides: tuple[int, ...]) -> tuple[int, ...]:
     return (images, *in_3d(tuple(space), 0), channels)
 
 
+def _matrix_shapes(device: DeviceProperties, is_async: bool) -> tuple[int, ...]:
+    """Rows that the matrix cores of a device multiply at once."""
+    if device.backend == "hip":
+        return (16, 32)
+    return (16, _WGMMA_ROWS) if is_async and device.arch == _WGMMA_ARCH else (16,)
+
+
+def _columns_fit(matrix: int, tile: int, waves: int) -> bool:
+    if matrix != _WGMMA_ROWS:
+        return tile % (waves * matrix) == 0
+    # A wave's columns are whole blocks of a tile, or all there are.
+    return tile // waves >= (64 if waves > 1 else 32)
+
+
+def _can_split(extents: _Extents, split: int) -> bool:
+    return split * extents.partial_bytes <= _MAX_WORKSPACE and split * extents.classes <= _MAX_GRID
+
+
 def _fits_registers(
+    matrix: int,
     m: int,
     n: int,
     k: int,
@@ -313,12 +352,14 @@ def _fits_registers(
     device: DeviceProperties,
     is_async: bool,
 ) -> bool:
+    if matrix == _WGMMA_ROWS:
+        wave = _WARPGROUP
     threads = waves_m * waves_n * wave
     if threads > min(512, device.max_threads):
         return False
     sums = m * n // threads
-    # 16 deep, a lane holds this many pairs of elements of A and B.
-    operands = (m // waves_m + n // waves_n) * 16 // wave // 2
+    # 16 deep, a lane holds this many pairs of elements of A and B; wgmma reads local memory.
+    operands = 0 if matrix == _WGMMA_ROWS else (m // waves_m + n // waves_n) * 16 // wave // 2
     fetched = 0 if is_async else -(-m * k // 8 // threads) + -(-n * k // 8 // threads)
     needed = sums + operands + 4 * fetched + _OTHER_REGISTERS
     return (
@@ -329,7 +370,7 @@ def _fits_registers(
 
 
 def _local_bytes(
-    m: int, n: int, k: int, waves_m: int, waves_n: int, matrix: int, stages: int
+    matrix: int, m: int, n: int, k: int, waves_m: int, waves_n: int, stages: int
 ) -> int:
     tiles = stages * (m + n) * k * 2
     sums = waves_m * waves_n * matrix * (n // waves_n + 4) * 4
@@ -341,36 +382,35 @@ def _default(problem: ConvProblem, device: DeviceProperties) -> dict[str, int]:
     extents = _extents(problem)
     vectors = _vectors(problem)
     on_cuda = device.backend == "cuda"
-    is_async = on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"]
-    m = min(128, max(32, _power_of_two(extents.rows)))
-    n = min(128, max(16, _power_of_two(extents.columns)))
-    if extents.rows <= 16:
-        m = 16
+    is_async = bool(on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"])
+    matrix = _matrix_shapes(device, is_async)[-1] if on_cuda else 16
+    smallest = _WGMMA_ROWS if matrix == _WGMMA_ROWS else 32
+    m = min(128, max(smallest, _power_of_two(extents.rows)))
+    n = min(128, max(32 if matrix == _WGMMA_ROWS else 16, _power_of_two(extents.columns)))
+    k = 64 if matrix == _WGMMA_ROWS else 32
 
     def blocks(m: int, n: int) -> int:
         tiles = -(-extents.rows // m) * -(-extents.columns // n)
         return tiles * extents.groups * extents.classes
 
-    k = 32
     while blocks(m, n) < device.compute_units and max(m, n) > 64:
         m, n = (m // 2, n) if m >= n else (m, n // 2)
     split = 1
     while (
-        blocks(m, n) * split < device.compute_units
+        2 * blocks(m, n) * split <= 3 * device.compute_units
         and split < 256
         and 8 * split * k < extents.depth
-        and 2 * split * extents.partial_bytes <= _MAX_WORKSPACE
-        and 2 * split * extents.classes <= _MAX_GRID
+        and _can_split(extents, 2 * split)
     ):
         split *= 2
     return {
+        "MATRIX": matrix,
         "TILE_M": m,
         "TILE_N": n,
         "TILE_K": k,
-        "WAVES_M": 2 if m >= 32 else 1,
-        "WAVES_N": 2 if n >= 32 else 1,
-        "MATRIX": 16,
-        "STAGES": 3 if is_async else 1,
+        "WAVES_M": m // 64 if matrix == _WGMMA_ROWS else 2,
+        "WAVES_N": 1 if matrix == _WGMMA_ROWS or n < 32 else 2,
+        "STAGES": (4 if matrix == _WGMMA_ROWS else 3) if is_async else 1,
         "BAND": 4,
         "SPLIT_K": split,
         "WAVE": device.wave_size,
