@@ -156,7 +156,7 @@ def _dimensions(
     pixel: tuple[int, ...],
     weight: tuple[int, ...],
 ) -> list[dict[str, int]]:
-    """The struct Dimension of depth, height and width."""
+    """Fill the struct Dimension for depth, height and width."""
     is_backward = problem.direction == "B"
     described = []
     for stride_of, size, out, taps, step, pad, dilation in zip(
