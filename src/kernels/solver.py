@@ -67,8 +67,8 @@ class Workspace:
     offset: int = 0
 
 
-#: A tensor's name, a part of the workspace, or the bytes of a number or struct.
-Argument = str | Workspace | bytes
+#: A tensor's name, a part of the workspace, the bytes of a number or struct, or the null pointer.
+Argument = str | Workspace | bytes | None
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def embed(plan: Plan, names: Mapping[str, Argument], workspace: int) -> tuple[La
     plan : Plan
         Of a problem that is a step of a larger one, such as a matrix product.
     names : mapping
-        What takes the place of the plan's tensors.
+        What takes the place of the plan's tensors; one that it doesn't name is not given.
     workspace : int
         Where the plan's own workspace starts in that of the whole, a multiple of
         `WORKSPACE_ALIGNMENT`.
@@ -219,7 +219,7 @@ def embed(plan: Plan, names: Mapping[str, Argument], workspace: int) -> tuple[La
     def placed(argument: Argument) -> Argument:
         if isinstance(argument, Workspace):
             return Workspace(workspace + argument.offset)
-        return names.get(argument, argument) if isinstance(argument, str) else argument
+        return names.get(argument) if isinstance(argument, str) else argument
 
     return tuple(
         replace(launch, arguments=tuple(map(placed, launch.arguments))) for launch in plan.launches

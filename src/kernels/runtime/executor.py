@@ -164,7 +164,7 @@ class Executor:
 
 
 def _bind(argument: Argument, buffers: Mapping[str, Buffer | None]) -> LaunchArgument:
-    if isinstance(argument, bytes):
+    if argument is None or isinstance(argument, bytes):
         return argument
     if isinstance(argument, Workspace):
         workspace = buffers["workspace"]
