@@ -30,6 +30,8 @@ class Compiler:
         Seconds that one kernel may take.
     package : str
         Where the module is.
+    environment : mapping, optional
+        Variables to set for the children.
 
     Examples
     --------
@@ -48,9 +50,11 @@ class Compiler:
         target: tuple[Any, ...],
         timeout: float = COMPILE_TIMEOUT,
         package: str = __package__,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         module = f"{package}.{backend}".lstrip(".")
         self._worker_arguments = (f"{__name__}:answer_builds", module, target)
+        self._environment = environment
         self._timeout = timeout
         self._workers: list[Worker] = []
 
@@ -112,7 +116,7 @@ class Compiler:
 
     def _first_workers(self, count: int) -> list[Worker]:
         while len(self._workers) < count:
-            self._workers.append(Worker(*self._worker_arguments))
+            self._workers.append(Worker(*self._worker_arguments, environment=self._environment))
         return self._workers[:count]
 
     def _compile(self, worker: Worker, source: str, macros: Macros) -> bytes:

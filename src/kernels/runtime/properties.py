@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretune.kernels.devices import device_facts
+
 
 @dataclass(frozen=True)
 class DeviceProperties:
@@ -54,3 +56,31 @@ class DeviceProperties:
     dynamic_local_memory: int = 0
     driver: str = ""
     compiler: str = ""
+
+
+def amd_properties(arch: str, compute_units: int | None = None) -> DeviceProperties:
+    """Tell the properties of an AMD GPU that needn't be here, from what is known of its kind.
+
+    Raises
+    ------
+    InputError
+        If the arch is unknown.
+
+    Examples
+    --------
+    >>> device = amd_properties("gfx90a")
+    >>> device.name, device.compute_units, device.local_memory
+    ('MI210', 104, 65536)
+    """
+    facts = device_facts(arch, compute_units)
+    return DeviceProperties(
+        backend="hip",
+        name=facts.name,
+        arch=arch,
+        compute_units=facts.compute_units,
+        wave_size=64,
+        local_memory=65536,
+        max_threads=1024,
+        clock_mhz=facts.clock_mhz,
+        bandwidth_gbs=facts.bandwidth_gbs,
+    )
