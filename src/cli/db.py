@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from foretune.cli.table import format_table, issue_lines, printable
 from foretune.errors import InputError
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Describe a database or merge several, and return the exit code."""
     first, *others = options.paths
-    if first == "merge" and (others or options.out):
+    if first == "merge" and (others or options.out or not Path(first).exists()):
         return _merge(others, options)
     if others:
         raise InputError(f'expected one database, or "merge" before them; got {len(others) + 1}')

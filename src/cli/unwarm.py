@@ -9,9 +9,8 @@ import argparse
 
 from foretune.cli.json_text import to_json
 from foretune.cli.table import format_table
-from foretune.cli.warm import say_who
+from foretune.cli.warm import database_folder, say_who
 from foretune.miopen.lock import DEFAULT_TIMEOUT
-from foretune.miopen.user_db import default_folder
 from foretune.miopen.warm import unwarm
 
 EXAMPLES = """\
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Unwarm, and return the exit code."""
-    folder = options.out.rstrip("/") or "/" if options.out else default_folder()
+    folder = database_folder(options.out)
     removals = unwarm(folder, dry_run=options.dry_run, timeout=options.timeout, waiting=say_who)
     if options.json:
         databases = [

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from foretune.cli.json_text import to_json
 from foretune.cli.model_options import add_model_arguments, model_options
 from foretune.cli.table import format_table, printable
 from foretune.errors import InputError
+from foretune.files import replace_file
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.miopen.config_ranking import TABLE_FILE, ConfigRanking
 from foretune.miopen.installation import Installation, choose_release, find_installation
@@ -151,17 +153,26 @@ def run(options: argparse.Namespace) -> int:
     )
     counts, errors = _problems(options, notes)
     answers = decide(counts, predictor, target)
-    changes = warm(
-        answers,
-        target,
-        dry_run=options.dry_run,
-        parents=options.out is None,
-        timeout=options.timeout,
-        waiting=say_who,
-    )
+    with _script(options) as script:
+        changes = warm(
+            answers,
+            target,
+            dry_run=options.dry_run,
+            parents=options.out is None,
+            timeout=options.timeout,
+            waiting=say_who,
+        )
+        estimate = _estimate(options, changes, target) if options.unsure == "list" else None
+        if script and estimate:
+            script.write_text(tuning_script(changes.unsure, target, estimate))
     if changes.made_folder:
         notes.append(f"the folder {target.folder} was not there and was made")
-    estimate = _write_script(options, changes, target) if options.unsure == "list" else None
+    if changes.unusable:
+        notes.append(
+            f"{len(changes.unusable)} of your own entries in {target.find_db} can't be used: they "
+            "are empty, or have no algorithm of their direction, which makes a call of MIOpen "
+            f"fail; take the lines out and warm again. The first is {changes.unusable[0]}"
+        )
     notes += _advice(options, target)
     if options.json:
         print(to_json(_record(options, target, counts, changes, estimate, notes, errors)))
@@ -174,6 +185,15 @@ def run(options: argparse.Namespace) -> int:
     return 2 if errors else 0
 
 
+def database_folder(out: str | None) -> str:
+    """Folder of the user databases: the one that is named, or MIOpen's."""
+    if out is None:
+        return default_folder()
+    if not out:  # a variable of the shell that isn't set
+        raise InputError("is empty; name a folder, or leave it out", "--out")
+    return out.rstrip("/") or "/"
+
+
 def say_who(holder: Holder) -> None:
     """Tell a person who is waited for."""
     print(f"foretune: waiting for the database, which {holder} holds", file=sys.stderr, flush=True)
@@ -182,7 +202,7 @@ def say_who(holder: Holder) -> None:
 def _target(options: argparse.Namespace, notes: list[str]) -> Target:
     arch, units = _device(options)
     installation = find_installation()
-    folder = options.out.rstrip("/") or "/" if options.out else default_folder()
+    folder = database_folder(options.out)
     release = choose_release(options.miopen, installation, folder)
     system = _system_folder(options, installation, release.version)
     target = Target(arch, units, release, folder, system)
@@ -267,19 +287,23 @@ def _problems(
     return dict(counts), errors
 
 
-def _write_script(options: argparse.Namespace, changes: Changes, target: Target) -> Estimate:
+@contextmanager
+def _script(options: argparse.Namespace) -> Iterator[Path | None]:
+    """Give the file of the tuning script, opened before any database is changed."""
+    if options.unsure != "list" or options.dry_run:
+        yield None
+        return
+    path = Path(options.script or _SCRIPT)
+    with replace_file(path) as temporary:
+        yield temporary
+    path.chmod(0o755)
+
+
+def _estimate(options: argparse.Namespace, changes: Changes, target: Target) -> Estimate:
     arch = parse_arch(target.arch)
     folder = Path(options.models or shipped_models(), BORROWED_MODELS.get(arch, arch))
     configs = ConfigRanking(folder) if (folder / TABLE_FILE).exists() else None
-    estimate = estimate_tuning(changes.unsure, configs)
-    if not options.dry_run:
-        path = Path(options.script or _SCRIPT)
-        try:
-            path.write_text(tuning_script(changes.unsure, target, estimate))
-            path.chmod(0o755)
-        except OSError as error:
-            raise InputError(f"can't be written ({error.strerror})", str(path)) from None
-    return estimate
+    return estimate_tuning(changes.unsure, configs)
 
 
 def _advice(options: argparse.Namespace, target: Target) -> Iterator[str]:

@@ -183,6 +183,8 @@ def audit_find_db(
     ...     [(found.reason, found.detail) for found in audit_find_db(path).findings]
     [('roofline', '0.0001 ms, at least 0.001258 ms on MI300X')]
     """
+    if not Path(path).exists():
+        raise InputError("there is no such file", str(path))
     arch, units = _device_of(path, arch, compute_units)
     device, not_checked = _facts(arch, units)
     release = miopen or _release_of(path, arch)
@@ -192,7 +194,9 @@ def audit_find_db(
     tell = on_progress or (lambda _text, _done, _all: None)
     tell("reading", 0, 1)
     if not is_find_db(path):
-        raise InputError("this is a perf-db, which holds no times; name a find-db", str(path))
+        raise InputError(
+            "this is no find-db; a perf-db has no times that could be wrong", str(path)
+        )
     reader = read_find_db(path)
     records = []
     for record in reader:

@@ -137,7 +137,7 @@ def read_release(library: Path) -> Release | None:
 def _parse(parts: Sequence[str]) -> Release | None:
     try:
         return parse_release(".".join(parts))
-    except InputError:  # too old, which is the caller's to say
+    except InputError:  # none that is known, which is the caller's to say
         return None
 
 
@@ -213,7 +213,7 @@ def choose_release(
     if text is None:
         if installed is None:
             what = (
-                f"{installation.library} doesn't say which release it is, or is older"
+                f"{installation.library} doesn't say which release it is, or is another"
                 if installation
                 else "there is no MIOpen on this machine"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from foretune.miopen.perf_db import PerfDbReader, PerfRecord, write_perf_db
 
 #: Suffix of a user's perf-db -> that of the find-db which MIOpen writes beside it.
 _FIND_DB_OF = {".udb.txt": ".ufdb.txt", ".db.txt": ".HIP.fdb.txt"}
+_RELEASE = re.compile(r"\.(\d+)_(\d+)_\d+_[^.]*\.uf?db\.txt", re.ASCII)
 
 
 EntryT = TypeVar("EntryT")
@@ -76,7 +78,7 @@ def merge_databases(
     Parameters
     ----------
     paths : sequence of path-like
-        Find-dbs, or perf-dbs (text or SQLite), of one device.
+        Find-dbs, or perf-dbs (text or SQLite), of one device and one release.
     out : path-like
         Where to; replaced in one step when everything is read, so it may be one of ``paths``.
     strict : bool, default False
@@ -89,7 +91,7 @@ def merge_databases(
     Raises
     ------
     InputError
-        If a file can't be used, or the files are of several kinds or devices.
+        If a file can't be used, or the files are of several kinds, devices or releases.
 
     Examples
     --------
@@ -247,9 +249,13 @@ def _find_db_beside(path: Path) -> Path | None:
 
 
 def _check_names(paths: Sequence[str]) -> None:
-    """Refuse files whose names are those of several devices."""
+    """Refuse files whose names are those of several devices or releases."""
     devices: dict[tuple[str, int], str] = {}
+    releases: dict[str, str] = {}
     for path in paths:
+        release = _RELEASE.search(Path(path).name)
+        if release:
+            releases.setdefault(f"{release[1]}.{release[2]}", path)
         name = parse_database_name(Path(path).name)
         if name:
             devices.setdefault((name.arch, name.compute_units), path)
@@ -258,6 +264,13 @@ def _check_names(paths: Sequence[str]) -> None:
         raise InputError(
             f"its name says {two[0]} with {two[1]} compute units, but that of {first} "
             f"{one[0]} with {one[1]}; times of several devices can't be merged",
+            second,
+        )
+    if len(releases) > 1:
+        (old, first), (new, second) = list(releases.items())[:2]
+        raise InputError(
+            f"its name says MIOpen {new}, but that of {first} {old}; one may ask for more "
+            "workspace than the other noted, and a call of it fails then",
             second,
         )
 

@@ -21,8 +21,10 @@ from foretune.miopen.ledger import Entry
 from foretune.miopen.lock import temporary_folder
 from foretune.miopen.names import database_base_name
 
-#: Releases whose solvers are known, in words.
-KNOWN_RELEASES = "3.3, 3.4, 3.5, 3.6 and newer"
+#: The first and the last release (major, minor) whose solvers and workspaces are known.
+_FIRST, _LAST = (3, 3), (3, 6)
+#: The releases whose solvers are known, in words.
+KNOWN_RELEASES = "3.3, 3.4, 3.5 and 3.6"
 
 _RELEASE = re.compile(
     r"(\d{1,4})[._](\d{1,4})[._](\d{1,6})(?:[._]([0-9A-Za-z-]*))?(\+mlir)?", re.ASCII
@@ -89,7 +91,7 @@ def parse_release(text: str) -> Release:
     Raises
     ------
     InputError
-        If it is no release, or one whose solvers aren't known.
+        If it is no release, or one whose solvers and workspaces aren't known.
 
     Examples
     --------
@@ -104,9 +106,11 @@ def parse_release(text: str) -> Release:
             "MIOpen version",
         )
     release = Release(int(match[1]), int(match[2]), int(match[3]), match[4], match[5] is not None)
-    if (release.major, release.minor) < (3, 3):
+    if not _FIRST <= (release.major, release.minor) <= _LAST:
+        # A solver that asks for more workspace than an entry says makes a call of MIOpen fail.
         raise InputError(
-            f"which solvers MIOpen {text} runs isn't known; known are {KNOWN_RELEASES}",
+            f"which solvers MIOpen {text} runs, and with how much workspace, isn't known; known "
+            f"are {KNOWN_RELEASES}",
             "MIOpen version",
         )
     return release

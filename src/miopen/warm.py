@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -264,6 +264,8 @@ class Changes:
         Parameters written or there already.
     configs_kept : int
         Parameters that the user's tuning or AMD's found, which stay.
+    unusable : list of str
+        Those of the kept keys whose entries make MIOpen's calls fail, or say nothing.
     made_folder : bool
         Whether the folder was made.
     """
@@ -275,6 +277,7 @@ class Changes:
     withdrawn: list[str] = field(default_factory=list)
     configs: int = 0
     configs_kept: int = 0
+    unusable: list[str] = field(default_factory=list)
     made_folder: bool = False
 
     @cached_property
@@ -408,6 +411,8 @@ def _settle(answer: Answer, find: _Edit, perf: _Edit, changes: Changes) -> None:
     key = answer.key
     if key in find.database and not find.ours(key):
         changes.kept.append(key)
+        if not _is_usable(find.database.solvers(key), answer.problem.direction):
+            changes.unusable.append(key)
         return
     before = [Entry(key, *item) for item in find.database.solvers(key).items()]
     if before and before == [answer.find]:
@@ -422,6 +427,16 @@ def _settle(answer: Answer, find: _Edit, perf: _Edit, changes: Changes) -> None:
         if answer.find is None or entry.id != answer.find.id:
             find.remove(entry)
             perf.remove_ours(format_perf_key(answer.problem), entry.id)
+
+
+def _is_usable(solvers: Mapping[str, str], direction: str) -> bool:
+    """Whether MIOpen reads what a find-db says of a problem without giving up."""
+    for solver, values in solvers.items():
+        # MIOpen of long ago wrote the algorithm in front, where the solver is now.
+        algorithms = [solver] if solver in ALGORITHM_DIRECTIONS else values.split(",")[2:3]
+        if [ALGORITHM_DIRECTIONS.get(name) for name in algorithms] != [direction]:
+            return False
+    return bool(solvers)
 
 
 def _settle_configs(
@@ -498,26 +513,40 @@ def unwarm(
     ...     unwarm(folder)
     []
     """
-    if not os.path.isdir(folder):  # noqa: PTH112
-        raise InputError("there is no such folder", folder)
+    names = _ledgered(folder)
+    if names and not dry_run:
+        prepare_folder(folder)
     removals = []
-    ending = ledger_path("").name
-    for ledger in sorted(Path(folder).glob(f"*.txt{ending}")):
-        path = ledger.with_name(ledger.name.removesuffix(ending))
-        with ExitStack() as locks:
-            if not dry_run:
-                prepare_folder(folder)
-                locks.enter_context(database_lock(f"{folder}/{path.name}", timeout, waiting))
-            edit = _Edit(path)
+    with ExitStack() as locks:
+        if not dry_run:
+            for name in names:
+                locks.enter_context(database_lock(f"{folder}/{name}", timeout, waiting))
+        # All are read before one is written, so that nothing is half done if one can't be.
+        edits = [_Edit(Path(folder, name)) for name in names]
+        for edit in edits:
             written = len(edit.ledger)
             ours = [entry for entry in edit.database if entry in edit.ledger]
             for entry in ours:
                 edit.remove(entry)
             if not dry_run:
                 edit.write()
-                write_ledger(path, Ledger())
-        removals.append(Removal(path, len(ours), written - len(ours)))
+                write_ledger(edit.path, Ledger())
+            removals.append(Removal(edit.path, len(ours), written - len(ours)))
     return removals
+
+
+def _ledgered(folder: str) -> list[str]:
+    """Names of the databases in a folder that have a ledger."""
+    ending = ledger_path("").name
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except FileNotFoundError:
+        raise InputError("there is no such folder", folder) from None
+    except NotADirectoryError:
+        raise InputError("this is no folder", folder) from None
+    except OSError as error:
+        raise InputError(f"the folder can't be read ({error.strerror})", folder) from None
+    return [name.removesuffix(ending) for name in names if name.endswith(f".txt{ending}")]
 
 
 def _keys_in(path: Path | None, wanted: set[str]) -> set[str]:

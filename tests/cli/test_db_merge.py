@@ -40,6 +40,7 @@ def test_databases_are_merged(
     ("words", "message"),
     [
         (["merge", "-o", "x"], "name the databases"),
+        (["merge"], "name the databases"),
         (["merge", "a.ufdb.txt"], "-o OUT"),
         (["merge", "a.ufdb.txt", "-o", "x"], "there is no such file"),
         (["a.ufdb.txt", "b.ufdb.txt"], "expected one database"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -226,10 +227,12 @@ def test_another_process_is_waited_for_and_named(
     [
         (["--arch", "gfx1100"], ["no model for gfx1100", "gfx908, gfx90a, gfx942"]),
         (["--arch", "MI300"], ["expected an arch such as gfx942"]),
-        (["--miopen", "2.20.0"], ["isn't known", "3.3, 3.4, 3.5, 3.6 and newer"]),
-        (["--miopen", "new"], ["three numbers", "3.3, 3.4, 3.5, 3.6 and newer"]),
+        (["--miopen", "2.20.0"], ["isn't known", "3.3, 3.4, 3.5 and 3.6"]),
+        (["--miopen", "4.0.0."], ["isn't known", "3.3, 3.4, 3.5 and 3.6"]),
+        (["--miopen", "new"], ["three numbers", "3.3, 3.4, 3.5 and 3.6"]),
         (["--miopen", "3.4.0"], ["tweak of MIOpen 3.4.0", "--miopen 3.4.0."]),
         (["--out", "a/b"], ["no such folder"]),
+        (["--out", ""], ["--out: is empty"]),
         (["--out", "program.log"], ["this is no folder"]),
         (["--out", "/proc"], ["can't be written", "--out FOLDER"]),
         (["--system", "none"], ["none: there is no such folder"]),
@@ -246,9 +249,11 @@ def test_another_process_is_waited_for_and_named(
 def test_bad_arguments_are_told_in_one_line(
     log: str, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
 ) -> None:
+    before = set(Path().rglob("*"))
     assert main(["warm", log, *WHERE, "--out", ".", *arguments]) == 2
     out, error = capsys.readouterr()
     assert not out
+    assert set(Path().rglob("*")) == before
     for word in words:
         assert word in error
     assert error.startswith("foretune: error: ")
@@ -276,6 +281,34 @@ def test_a_network_folder_is_told(
     assert "--out FOLDER" in error
     assert main(["warm", log, *WHERE, "--out", "db"]) == 0
     assert "is on a network file system (nfs4)" in capsys.readouterr().out
+
+
+def test_entries_of_the_users_that_miopen_fails_on_are_told(
+    log: str, capsys: pytest.CaptureFixture[str], to_json: Json
+) -> None:
+    keys = [
+        entry["find"].partition("=")[0]
+        for entry in cast("list[dict[str, str]]", to_json("warm", log, *WHERE)["entries"])
+    ]
+    database = Path("db", f"{BASE}.ufdb.txt")
+    database.parent.mkdir()
+    for key in keys:
+        word = {"F": "Fwd", "B": "BwdData", "W": "BwdWeights"}[key[-1]]
+        other = "BwdData" if word == "Fwd" else "Fwd"
+        for values, is_usable in (
+            (f"A:1,0,miopenConvolution{word}AlgoGEMM", True),
+            (f"miopenConvolution{word}AlgoGEMM:A,1,0,x,y", True),
+            (f"A:1,0,miopenConvolution{word}AlgoGEMM;B:1,0", False),
+            (f"A:1,0,miopenConvolution{other}AlgoGEMM", False),
+            ("A:1,0,", False),
+            ("A", False),
+            ("", False),
+        ):
+            database.write_text(f"{key}={values}\n")
+            assert main(["warm", log, *WHERE, "--out", "db", "--dry-run"]) == 0
+            out = capsys.readouterr().out
+            assert ("1 of your own entries" in out) != is_usable
+            assert (f"The first is {key}" in out) != is_usable
 
 
 def test_a_log_without_convolutions_says_how_to_get_some(

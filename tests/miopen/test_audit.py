@@ -162,8 +162,10 @@ def test_wrong_input_is_told(tmp_path: Path) -> None:
         audit_find_db(named, "gfx90a")
     perf = tmp_path / "gfx942130.db.txt"
     perf.write_text("2x64x28x28x1x3x3x1x3x32x1x1x0x2x2x0x1x1x0x0x1xNCHWxFP16xB=A:1\n")
-    with pytest.raises(InputError, match="perf-db, which holds no times"):
+    with pytest.raises(InputError, match="this is no find-db"):
         audit_find_db(perf)
+    with pytest.raises(InputError, match="there is no such file"):
+        audit_find_db(tmp_path / "none")
 
 
 def test_an_unreadable_key_costs_its_line(tmp_path: Path) -> None:

@@ -180,12 +180,17 @@ def test_a_key_that_stands_twice_in_a_file_is_merged(tmp_path: Path) -> None:
 def test_what_can_not_be_merged_is_told(tmp_path: Path) -> None:
     find = write_find(tmp_path / "gfx942130.HIP.3_3_0_.ufdb.txt", {FIND_KEY: {"a": (0.5, 0)}})
     other = write_find(tmp_path / "gfx90a68.HIP.3_3_0_.ufdb.txt", {FIND_KEY: {"a": (0.5, 0)}})
+    newer = write_find(tmp_path / "gfx942130.HIP.3_4_0_ab.ufdb.txt", {FIND_KEY: {"a": (0.5, 0)}})
     perf = write_perf(tmp_path / "gfx942130.HIP.3_3_0_.udb.txt", {PERF_KEY: {"a": "1"}})
     out = tmp_path / "out.txt"
     with pytest.raises(InputError, match="gfx90a with 104 compute units"):
         merge_databases([find, other], out)
     with pytest.raises(InputError, match="gfx90a with 104 compute units"):
         merge_databases([find], other)
+    with pytest.raises(InputError, match=r"says MIOpen 3\.4, but that of .* 3\.3"):
+        merge_databases([find, newer], out)
+    with pytest.raises(InputError, match=r"says MIOpen 3\.3, but that of .* 3\.4"):
+        merge_databases([newer], find)
     with pytest.raises(InputError, match="this is a perf-db"):
         merge_databases([find, perf], out)
     with pytest.raises(InputError, match="there is no such file"):

@@ -54,9 +54,9 @@ def test_what_is_no_release_is_told(text: str) -> None:
         parse_release(text)
 
 
-@pytest.mark.parametrize("text", ["2.20.0", "3.2.9.abc"])
-def test_an_old_release_lists_the_known(text: str) -> None:
-    with pytest.raises(InputError, match=r"known are 3\.3, 3\.4, 3\.5, 3\.6 and newer"):
+@pytest.mark.parametrize("text", ["2.20.0", "3.2.9.abc", "3.7.0", "4.0.0.abc", "9999.0.0."])
+def test_a_release_older_or_newer_than_what_is_known_lists_the_known(text: str) -> None:
+    with pytest.raises(InputError, match=r"known are 3\.3, 3\.4, 3\.5 and 3\.6"):
         parse_release(text)
 
 

@@ -289,6 +289,28 @@ def test_only_entries_as_they_were_written_are_taken_back(target: Target) -> Non
     assert unwarm(target.folder) == []
 
 
+@pytest.mark.parametrize("name", ["find_db", "perf_db"])
+def test_databases_are_taken_back_together_or_not_at_all(target: Target, name: str) -> None:
+    warm([sure(problem) for problem in problems_of(2)], target)
+    before = target.find_db.read_text(), target.perf_db.read_text()
+    ledger = ledger_path(getattr(target, name))
+    content = ledger.read_text()
+    ledger.write_text("damaged\n")
+    with pytest.raises(InputError, match="no ledger"):
+        unwarm(target.folder)
+    assert (target.find_db.read_text(), target.perf_db.read_text()) == before
+    ledger.write_text(content)
+    assert sum(found.removed for found in unwarm(target.folder)) == 4
+
+
+def test_where_nothing_can_be_taken_back_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        unwarm(f"{tmp_path}/none")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="this is no folder"):
+        unwarm(f"{tmp_path}/file")
+
+
 line = st.one_of(
     st.builds(
         lambda n, rest: f"{format_find_key(problems_of(4)[n])}={rest}",
