@@ -21,8 +21,7 @@ static void store_chunk(tile_pointer tile, int place, chunk value) {
     *(__local chunk*)(tile + place) = value;
 }
 
-#if WAVE == 32
-typedef uint4 fragment;
+#if WAVE < 64 || WAVE == 128
 #define HAS_ASYNC_COPY 1
 static void copy_async(tile_pointer tile, int place, __global const ushort* from, int exists) {
     store_chunk(tile, place, exists ? *(__global const chunk*)from : (uint4)(0));
@@ -30,7 +29,10 @@ static void copy_async(tile_pointer tile, int place, __global const ushort* from
 #define COMMIT_COPIES()
 #define WAIT_COPIES(left)
 #define SHOW_COPIES()
+#endif
 
+#if WAVE == 32
+typedef uint4 fragment;
 // ldmatrix: matrix i comes from the addresses of lanes 8i to 8i + 7. A lane gets elements 2(l % 4)
 // and the next of its row l / 4; transposed, of its column.
 #define LDMATRIX(ADDRESS)                                            \
@@ -81,7 +83,7 @@ static void share(__local ushort* mine, fragment a, fragment b) {
     *(__local uint4*)mine = a;
     *(__local uint4*)(mine + 8) = b;
 }
-#else
+#elif WAVE == 64
 typedef uint2 fragment;
 static fragment load_line(tile_pointer tile, int line, int depth, int lines, int chunks) {
     return *(__local const fragment*)(tile + TILE_PLACE(line, depth / 8, lines, chunks) + depth % 8);
@@ -111,6 +113,36 @@ static void share(__local ushort* mine, fragment a, fragment b) {
 }
 #endif
 
+#if WAVE == 128
+// wgmma reads tiles in one of PTX's canonical layouts, that of the description. Of an element at
+// `line` (row of A, column of B) and place k in depth, gives where it stands.
+static int described_place(ulong description, int line, int k, int by_depth) {
+    int start = (int)(description & 0x3fff) << 4, leading = (int)(description >> 16 & 0x3fff) << 4;
+    int stride = (int)(description >> 32 & 0x3fff) << 4, order = (int)(description >> 62);
+    int width = order == 1 ? 128 : order == 2 ? 64 : 32;
+    int place = by_depth ? start + line / (width / 2) * leading + k / 8 * stride + k % 8 * width +
+                               line % (width / 2) * 2
+                         : start + line / 8 * stride + line % 8 * width + k * 2;
+    return (place ^ (place >> 3 & (width - 16))) / 2;
+}
+static accumulator multiply_described(accumulator c, ulong a, ulong b, __local const ushort* tiles) {
+    int lane = THREAD % 128;
+    for (int i = 0; i < RESULTS; ++i) {
+        int row = lane / 32 * 16 + lane % 32 / 4 + (i & 2) * 4;
+        int column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
+        for (int k = 0; k < 16; ++k)
+            c.v[i] += WIDEN(tiles[described_place(a, row, k, A_BY_DEPTH)]) *
+                      WIDEN(tiles[described_place(b, column, k, B_BY_DEPTH)]);
+    }
+    return c;
+}
+#define TILE_ADDRESS(tile) ((uint)((tile) - tiles) * 2)
+#define MULTIPLY_ASYNC(sums, a, b) sums = multiply_described(sums, a, b, tiles)
+#define START_PRODUCTS()
+#define COMMIT_PRODUCTS()
+#define WAIT_PRODUCTS(left)
+#define HOLD_SUMS(sums)
+#else
 static accumulator multiply_shared(fragment a, fragment b, accumulator c, __local ushort* lanes) {
     share(lanes + THREAD * 16, a, b);
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -123,3 +155,4 @@ static accumulator multiply_shared(fragment a, fragment b, accumulator c, __loca
     return c;
 }
 #define multiply_matrices(a, b, c) multiply_shared(a, b, c, lanes)
+#endif

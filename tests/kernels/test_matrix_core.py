@@ -14,8 +14,8 @@ from foretune.kernels.registry import solver
 from foretune.kernels.runtime.device import Kernel, open_device
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
-from foretune.kernels.runtime.source import prelude, whole_source
-from foretune.kernels.solver import KernelSource
+from foretune.kernels.runtime.source import whole_source
+from foretune.kernels.solver import KernelSource, source_folder
 from foretune.kernels.space import Config
 from tests.kernels.conv_strategies import applicable_to
 from tests.kernels.test_conv_contract import check_against_reference
@@ -27,7 +27,8 @@ DEVICES = {
     ),
     "gfx90a": DeviceProperties("hip", "", "gfx90a", 110, 64, 65536, 1024),
 }
-MATRIX_HEADER = "runtime/matrix.h"
+HEADER = (source_folder() / "runtime/matrix.h").read_text(encoding="utf-8")
+EMULATION = Path(__file__).with_name("matrix_emulation.h").read_text(encoding="utf-8")
 
 
 class EmulatingExecutor(Executor):
@@ -39,10 +40,10 @@ class EmulatingExecutor(Executor):
 
     def kernel(self, wanted: KernelSource) -> Kernel:
         if wanted not in self._emulated:
-            source = whole_source(wanted.file, "opencl").removeprefix(prelude("opencl"))
-            emulation = Path(__file__).with_name("matrix_emulation.h").read_text(encoding="utf-8")
-            header = whole_source(MATRIX_HEADER, "opencl")
-            binary = self.device.compile("\n".join((header, emulation, source)), wanted.macros)
+            source = whole_source(wanted.file, "opencl")
+            assert HEADER in source
+            source = source.replace(HEADER, HEADER + EMULATION)
+            binary = self.device.compile(source, wanted.macros)
             self._emulated[wanted] = self.device.load(binary, wanted.name)
         return self._emulated[wanted]
 
@@ -58,8 +59,7 @@ def small_configs(problem: ConvProblem, device: DeviceProperties, count: int) ->
     return [
         config
         for config in drawn
-        if config["MATRIX"] < 64
-        and config["TILE_M"] * config["TILE_N"] <= 64 * 64
+        if config["TILE_M"] * config["TILE_N"] <= 64 * 64
         and config["WAVES_M"] * config["WAVES_N"] <= 4
     ][:count]
 

@@ -53,3 +53,43 @@
     ((((chunk) / BLOCK_CHUNKS(chunks) * (lines) + (line)) * BLOCK_CHUNKS(chunks) +        \
       ((chunk) % BLOCK_CHUNKS(chunks) ^ SWIZZLE(line, BLOCK_CHUNKS(chunks)))) *           \
      8)
+
+#if WAVE == 128
+// wgmma's description of a tile in shared memory, and the bytes from its start to another line or
+// place in depth. By line: lines are rows of A, columns of B, and contiguous in depth.
+typedef unsigned long description;
+FUNCTION description describe(uint address, uint leading, uint stride, int width) {
+    description order = width == 8 ? 1 : width == 4 ? 2 : 3;
+    return (description)((address & 0x3ffffu) >> 4) | (description)(leading >> 4) << 16 |
+           (description)(stride >> 4) << 32 | order << 62;
+}
+#define STEP_BY_LINE(line, depth, lines, chunks)                                                \
+    (((depth) / 8 / BLOCK_CHUNKS(chunks) * (lines) + (line)) * BLOCK_CHUNKS(chunks) * 16 +      \
+     (depth) / 8 % BLOCK_CHUNKS(chunks) * 16)
+#define DESCRIBE_BY_LINE(tile, line, lines, chunks)                                             \
+    describe(TILE_ADDRESS(tile) + STEP_BY_LINE(line, 0, lines, chunks), 16,                     \
+             BLOCK_CHUNKS(chunks) * 128, BLOCK_CHUNKS(chunks))
+// By depth: lines are places in depth, and contiguous in rows of A, columns of B.
+#define STEP_BY_DEPTH(line, depth, lines, chunks) \
+    (((line) / 8 / BLOCK_CHUNKS(chunks) * (lines) + (depth)) * BLOCK_CHUNKS(chunks) * 16)
+#define DESCRIBE_BY_DEPTH(tile, line, lines, chunks)                                            \
+    describe(TILE_ADDRESS(tile) + STEP_BY_DEPTH(line, 0, lines, chunks),                        \
+             (lines) * BLOCK_CHUNKS(chunks) * 16, BLOCK_CHUNKS(chunks) * 128,                   \
+             BLOCK_CHUNKS(chunks))
+// What to add to a description for bytes.
+#define DESCRIBED(bytes) ((description)((bytes) / 16))
+#if A_BY_DEPTH
+#define DESCRIBE_A DESCRIBE_BY_DEPTH
+#define STEP_OF_A STEP_BY_DEPTH
+#else
+#define DESCRIBE_A DESCRIBE_BY_LINE
+#define STEP_OF_A STEP_BY_LINE
+#endif
+#if B_BY_DEPTH
+#define DESCRIBE_B DESCRIBE_BY_DEPTH
+#define STEP_OF_B STEP_BY_DEPTH
+#else
+#define DESCRIBE_B DESCRIBE_BY_LINE
+#define STEP_OF_B STEP_BY_LINE
+#endif
+#endif

@@ -6,6 +6,7 @@ typedef struct {
 } accumulator;
 typedef uint tile_pointer;  // in shared memory, in bytes
 #define TILE_POINTER(array) ((uint)__cvta_generic_to_shared(array))
+#define TILE_ADDRESS(tile) (tile)
 #define TILE_OFFSET(tile, elements) ((tile) + 2 * (elements))
 #if WAVE == 128
 #define WAVE_BARRIER() asm volatile("bar.sync %0, 128;" ::"r"(1 + THREAD / 128) : "memory")
@@ -39,39 +40,6 @@ FUNCTION void copy_async(tile_pointer tile, int place, const void* from, int exi
 #define WAIT_COPIES(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
 
 #if WAVE == 128
-// wgmma's description of a tile in shared memory, and the bytes from its start to another line or
-// place in depth. By line: lines are rows of A, columns of B, and contiguous in depth.
-FUNCTION unsigned long describe(uint address, uint leading, uint stride, int width) {
-    unsigned long order = width == 8 ? 1 : width == 4 ? 2 : 3;
-    return (unsigned long)((address & 0x3ffffu) >> 4) | (unsigned long)(leading >> 4) << 16 |
-           (unsigned long)(stride >> 4) << 32 | order << 62;
-}
-#define STEP_BY_LINE(line, depth, lines, chunks) ((line) * (chunks) * 16 + (depth) * 2)
-#define DESCRIBE_BY_LINE(tile, line, lines, chunks) \
-    describe((tile) + STEP_BY_LINE(line, 0, lines, chunks), 16, (chunks) * 128, chunks)
-// By depth: lines are places in depth, and contiguous in rows of A, columns of B.
-#define STEP_BY_DEPTH(line, depth, lines, chunks) \
-    (((line) / 8 / BLOCK_CHUNKS(chunks) * (lines) + (depth)) * BLOCK_CHUNKS(chunks) * 16)
-#define DESCRIBE_BY_DEPTH(tile, line, lines, chunks)           \
-    describe((tile) + STEP_BY_DEPTH(line, 0, lines, chunks),   \
-             (lines) * BLOCK_CHUNKS(chunks) * 16, BLOCK_CHUNKS(chunks) * 128, BLOCK_CHUNKS(chunks))
-// What to add to a description for bytes.
-#define DESCRIBED(bytes) ((unsigned long)((bytes) / 16))
-#if A_BY_DEPTH
-#define DESCRIBE_A DESCRIBE_BY_DEPTH
-#define STEP_OF_A STEP_BY_DEPTH
-#else
-#define DESCRIBE_A DESCRIBE_BY_LINE
-#define STEP_OF_A STEP_BY_LINE
-#endif
-#if B_BY_DEPTH
-#define DESCRIBE_B DESCRIBE_BY_DEPTH
-#define STEP_OF_B STEP_BY_DEPTH
-#else
-#define DESCRIBE_B DESCRIBE_BY_LINE
-#define STEP_OF_B STEP_BY_LINE
-#endif
-
 // The operands of a multiplication: its accumulators and their numbers.
 #define SUMS_8(v, i)                                                                             \
     "+f"(v[i]), "+f"(v[(i) + 1]), "+f"(v[(i) + 2]), "+f"(v[(i) + 3]), "+f"(v[(i) + 4]),          \

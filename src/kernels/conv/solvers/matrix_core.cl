@@ -328,21 +328,22 @@ FUNCTION float scaled_high(uint old, float beta, float value) {
 }
 
 // alpha * sums + bias + beta * old, for a chunk of columns of a row.
-FUNCTION void store_sums(GLOBAL elem* output, GLOBAL const elem* bias, int row, int column, vec4 low,
-                         vec4 high, Sizes s, Block b) {
+FUNCTION void store_sums(GLOBAL elem* output, GLOBAL const elem* bias, int row, int column, Chunk c,
+                         vec4 low, vec4 high, Sizes s, Block b) {
     wide start = output_row(row, s, b);
-    Chunk c = output_chunk(column, s, b);
     if (start < 0 || c.count <= 0) return;
     start += c.offset;
     float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     UNROLL
-    for (int i = 0; i < 8; ++i) {
-        float added = 0.0f;
+    for (int i = 0; i < 8; ++i) v[i] *= s.alpha;
 #if FORWARD
-        if (bias && i < c.count) added = WIDEN(bias[b.group * s.out_group + column + i]);
-#endif
-        v[i] = FMA(s.alpha, v[i], added);
+    if (bias) {
+        UNROLL
+        for (int i = 0; i < 8; ++i)
+            if (VECTOR_C || i < c.count)
+                v[i] += WIDEN(bias[b.group * s.out_group + column + i]);
     }
+#endif
 #if VECTOR_C
     GLOBAL chunk* place = (GLOBAL chunk*)(output + start);
     if (s.beta != 0.0f) {
@@ -655,8 +656,8 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
 #if ASYNC
 #if WAVE == 128
     // wave_row and wave_column are multiples of what a descriptor steps over as a whole.
-    unsigned long a_tiles = DESCRIBE_A(tiles, wave_row, A_LINES, A_CHUNKS);
-    unsigned long b_tiles = DESCRIBE_B(TILE_OFFSET(tiles, A_SIZE), wave_column, B_LINES, B_CHUNKS);
+    description a_tiles = DESCRIBE_A(tiles, wave_row, A_LINES, A_CHUNKS);
+    description b_tiles = DESCRIBE_B(TILE_OFFSET(tiles, A_SIZE), wave_column, B_LINES, B_CHUNKS);
 #endif
     UNROLL
     for (int ahead = 0; ahead < AHEAD; ++ahead) {
@@ -720,13 +721,14 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
                 mine[RESULT_ROW(lane, r) * SUMS_STRIDE + j * MATRIX_COLUMNS + RESULT_COLUMN(lane, r)] =
                     sums[i][j].v[r];
         WAVE_BARRIER();
-        for (int e = lane; e < MATRIX_ROWS * WAVE_N / 8; e += WAVE) {
-            int line = LINE_OF(e, MATRIX_ROWS, WAVE_N / 8);
+        UNROLL_BY(4)
+        for (int e = 0; e < CEIL_DIV(MATRIX_ROWS * WAVE_N / 8, WAVE); ++e) {
 #if CHANNELS_LAST
-            int at = e % (WAVE_N / 8);
+            int line = (e * WAVE + lane) / (WAVE_N / 8), at = lane % (WAVE_N / 8);
 #else
-            int at = e / MATRIX_ROWS;
+            int line = (e * WAVE + lane) % MATRIX_ROWS, at = (e * WAVE + lane) / MATRIX_ROWS;
 #endif
+            if (MATRIX_ROWS * WAVE_N / 8 % WAVE != 0 && e * WAVE + lane >= MATRIX_ROWS * WAVE_N / 8) break;
             LOCAL_POINTER const vec4* from = (LOCAL_POINTER const vec4*)(mine + line * SUMS_STRIDE + at * 8);
             int to_row = row + wave_row + i * MATRIX_ROWS + line, to_column = column + wave_column + at * 8;
 #if PARTIAL
@@ -738,7 +740,7 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
                 to[1] = from[1];
             }
 #else
-            store_sums(output, bias, to_row, to_column, from[0], from[1], s, b);
+            store_sums(output, bias, to_row, to_column, output_chunk(to_column, s, b), from[0], from[1], s, b);
 #endif
         }
         WAVE_BARRIER();
@@ -765,6 +767,7 @@ KERNEL conv_matrix_core_sum(GLOBAL const float* RESTRICT partial, GLOBAL elem* R
         low.x += l.x, low.y += l.y, low.z += l.z, low.w += l.w;
         high.x += h.x, high.y += h.y, high.z += h.z, high.w += h.w;
     }
-    store_sums(output, bias, row, index % chunks * 8, low, high, s, b);
+    int column = index % chunks * 8;
+    store_sums(output, bias, row, column, output_chunk(column, s, b), low, high, s, b);
 }
 #endif

@@ -87,7 +87,7 @@ class MatrixCoreConv(ConvSolver):
                 tunable("MATRIX", *_matrix_shapes(device, is_async)),
                 tunable("TILE_M", 16, 32, 64, 128, 256),
                 tunable("TILE_N", 16, 32, 64, 128, 256),
-                tunable("TILE_K", 16, 32, 64),
+                tunable("TILE_K", 16, 32, 64, 128),
                 tunable("WAVES_M", 1, 2, 4),
                 tunable("WAVES_N", 1, 2, 4),
                 tunable("STAGES", *((2, 3, 4, 5, 6) if is_async else (1, 2))),
