@@ -30,6 +30,7 @@ VERBS = {
     "dataset": "make one tidy Parquet table of a folder of databases",
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",
+    "devices": "show the devices that kernels can run on here, and why others are absent",
     "find": "measure foretune's own kernels for convolutions on a device, and rank them",
     "tune": "measure all configs of foretune's own kernels for many problems into a dataset",
 }

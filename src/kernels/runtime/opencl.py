@@ -57,6 +57,11 @@ def count() -> int:
     return len(_devices()) if find_spec("pyopencl") else 0
 
 
+def count_processors() -> int:
+    """Processors among them; they come last."""
+    return sum(map(_is_processor, _devices())) if find_spec("pyopencl") else 0
+
+
 def compiler(place: int) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     """Give a function that compiles a source with macros for the device of this place."""
     import pyopencl as cl
