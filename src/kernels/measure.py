@@ -24,6 +24,9 @@ from foretune.kernels.runtime.device import DeviceError
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.solver import Candidate, Plan
 
+#: Runs of a sample at most.
+_MOST_REPEATS = 1 << 16
+
 
 class ClockError(RuntimeError):
     """The clock shows no time for many runs."""
@@ -236,22 +239,27 @@ class Race:
         return first
 
     def _sample(self, key: str) -> float:
+        repeats = self._repeats_of(key)
         while True:
-            repeats = self._repeats_of(key)
             total = self._sampler.sample(key, repeats)
             if isfinite(total) and total >= self._options.least_ms:
                 return total / repeats
-            if repeats >= 1 << 16:
+            if repeats >= _MOST_REPEATS:
                 raise ClockError(f"the clock shows {total} ms for {repeats} runs")
-            self._repeats = 2 * repeats
+            repeats *= 2
+            self._share_repeats(repeats)
+
+    def _share_repeats(self, repeats: int) -> None:
+        if repeats > self._repeats:
+            self._repeats = repeats
             # Samples of one run had a colder cache than those of several.
-            for other, samples in self._samples.items():
-                if self._repeats_of(other) > 1:
+            for key, samples in self._samples.items():
+                if self._repeats_of(key) > 1:
                     del samples[:-1]
 
     def _repeats_of(self, key: str) -> int:
         """Repetitions are shared, for a like cache, but for those whom they'd only delay."""
-        is_long = self._first_run[key] > 64 * self._options.least_ms
+        is_long = 64 * self._options.least_ms < self._first_run[key] < float("inf")
         return 1 if is_long else self._repeats
 
     def _drop_losers(self) -> None:

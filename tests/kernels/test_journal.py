@@ -1,0 +1,121 @@
+"""The journal of a tuning run, and its Parquet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.export import COLUMNS, export
+from foretune.kernels.journal import Journal, Trial
+from foretune.kernels.problem_text import format_problem, parse_problem
+from foretune.kernels.runtime.properties import DeviceProperties
+
+DEVICE = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024, driver="13.0")
+TEXT = format_problem(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3)))
+FAST = Trial(
+    *(TEXT, "ConvDirect", "TILE=4", "measured", "", 1.5, 1.4, 1.7, 9, 2, True, 64, 1e-7, 100.0)
+)
+WRONG = Trial(TEXT, "ConvDirect", "TILE=8", "wrong", "differs", error=0.5, at=101.0)
+NOT = Trial(TEXT, "ConvFft", "", "not applicable", "takes 2-D", at=102.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.journal"
+
+
+def filled(path: Path) -> Journal:
+    journal = Journal(path)
+    journal.use_device(DEVICE)
+    for trial in (FAST, WRONG, NOT):
+        journal.record(trial)
+    return journal
+
+
+def test_trials_come_back(path: Path) -> None:
+    filled(path).close()
+    journal = Journal(path)
+    journal.use_device(DEVICE)
+    assert sorted(journal.trials(), key=lambda trial: trial.at) == [FAST, WRONG, NOT]
+    assert len(list(journal.trials(TEXT))) == 3
+    assert not list(journal.trials("conv another"))
+    journal.record(replace(FAST, time_ms=1.0, at=200.0))
+    assert [trial.time_ms for trial in journal.trials() if trial.config == "TILE=4"] == [1.0]
+    journal.close()
+
+
+def test_devices_are_kept_apart(path: Path) -> None:
+    journal = filled(path)
+    journal.use_device(replace(DEVICE, driver="13.1"))
+    assert not list(journal.trials())
+    journal.record(replace(FAST, time_ms=9.0))
+    times = {facts["driver"]: len(list(trials)) for facts, trials in journal.devices()}
+    assert times == {"13.0": 3, "13.1": 1}
+    assert [trial.time_ms for trial in journal.trials()] == [9.0]
+    journal.close()
+
+
+def test_one_process_writes(path: Path) -> None:
+    journal = Journal(path)
+    with pytest.raises(InputError, match="another process"):
+        Journal(path)
+    journal.close()
+    Journal(path).close()
+
+
+def test_other_files_are_refused(path: Path) -> None:
+    path.write_text("this is no database, whatever its name says" * 30)
+    with pytest.raises(InputError, match="is no journal"):
+        Journal(path)
+    with pytest.raises(InputError, match="can't be written"):
+        Journal(path.parent / "missing" / "run.journal")
+
+
+def test_sessions_are_kept(path: Path) -> None:
+    journal = filled(path)
+    number = journal.begin_session({"budget": 3.0})
+    journal.update_session(number, {"budget": 3.0, "seconds": 2.0})
+    (session,) = journal.sessions()
+    assert (session["budget"], session["seconds"]) == (3.0, 2.0)
+    assert session["began"] <= session["ended"]
+    journal.close()
+
+
+def test_the_parquet_holds_everything(path: Path, tmp_path: Path) -> None:
+    journal = filled(path)
+    journal.begin_session({"budget": 3.0, "seed": 4})
+    target = tmp_path / "run.parquet"
+    assert export(journal, target) == 3
+    journal.close()
+    table = pq.read_table(target)
+    rows = {(row["solver"], row["config"]): row for row in table.to_pylist()}
+    fast = rows["ConvDirect", "TILE=4"]
+    assert (fast["time_ms"], fast["low_ms"], fast["high_ms"]) == (1.5, 1.4, 1.7)
+    assert (fast["arch"], fast["driver"], fast["is_tied"]) == ("sm_90", "13.0", True)
+    assert fast["flops"] == parse_problem(fast["problem"]).flops == 2 * 36 * 4 * 27
+    assert rows["ConvDirect", "TILE=8"]["time_ms"] is None
+    assert rows["ConvDirect", "TILE=8"]["reason"] == "differs"
+    assert rows["ConvFft", ""]["status"] == "not applicable"
+    assert set(COLUMNS) < set(table.column_names)
+
+
+def test_the_datasheet_says_what_the_parquet_holds(path: Path, tmp_path: Path) -> None:
+    journal = filled(path)
+    journal.begin_session({"budget": 3.0, "seed": 4})
+    export(journal, tmp_path / "run.parquet")
+    journal.close()
+    text = (tmp_path / "run.md").read_text()
+    for words in (
+        "3 trials of 1 problems",
+        "NVIDIA H200",
+        "seed 4",
+        "| wrong | 1 |",
+        "| ConvDirect | 2 | 1 | 1 |",
+        *COLUMNS,
+    ):
+        assert words in text
