@@ -81,12 +81,12 @@
 // A thread's unit u of a fetch: A_VECTOR neighbours along K or along M, at a place of a line of
 // units. Threads and lines divide each other, so that all but u is worked out once.
 #define PLACE_IN_LINE(u, line)                                              \
-    (int)(THREADS % (line) == 0   ? (uint)THREAD % (line)                   \
-          : (line) % THREADS == 0 ? THREAD + (u) % ((line) / THREADS) * THREADS \
+    (int)((line) % THREADS == 0   ? THREAD + (u) % MAX(1, (line) / THREADS) * THREADS \
+          : THREADS % (line) == 0 ? (uint)THREAD % (line)                             \
                                   : (uint)(THREAD + (u) * THREADS) % (line))
 #define LINE(u, line)                                                                \
-    (int)(THREADS % (line) == 0   ? (uint)THREAD / (line) + (u) * (THREADS / (line)) \
-          : (line) % THREADS == 0 ? (u) / ((line) / THREADS)                         \
+    (int)((line) % THREADS == 0   ? (u) / MAX(1, (line) / THREADS)                   \
+          : THREADS % (line) == 0 ? (uint)THREAD / (line) + (u) * (THREADS / (line)) \
                                   : (uint)(THREAD + (u) * THREADS) / (line))
 #define A_UNITS (TILE_K * TILE_M / A_VECTOR / THREADS)
 #define B_UNITS (TILE_K * TILE_N / B_VECTOR / THREADS)
@@ -108,11 +108,14 @@
 #define B_N(u) (PLACE_IN_LINE(u, TILE_N / B_VECTOR) * B_VECTOR)
 #define B_COLUMNS MAX(1, TILE_N / B_VECTOR / THREADS)
 #endif
-// What lies in registers has to be unrolled; on processors it is too much, and lies in memory.
+// What lies in registers has to be unrolled. On processors a thread's sums are too many for that:
+// they lie in local memory, those of neighbouring threads side by side.
 #if CHUNK == 1
 #define UNROLL_OVER_TILE
+#define SUM(i, j) sums[((i) * THREAD_N + (j)) * THREADS + THREAD]
 #else
 #define UNROLL_OVER_TILE UNROLL
+#define SUM(i, j) sums[i][j]
 #endif
 
 #if DTYPE == 0
@@ -265,9 +268,13 @@ KERNEL tiled_gemm(
         b_at[u].offset += v.b_first;
     }
 
+#if CHUNK == 1
+    LOCAL float sums[TILE_M * TILE_N];
+#else
     float sums[THREAD_M][THREAD_N];
+#endif
     UNROLL_OVER_TILE for (int i = 0; i < THREAD_M; ++i)
-        UNROLL for (int j = 0; j < THREAD_N; ++j) sums[i][j] = 0.0f;
+        UNROLL for (int j = 0; j < THREAD_N; ++j) SUM(i, j) = 0.0f;
 #if STAGES == 2
     float a_next[A_UNITS * A_VECTOR], b_next[B_UNITS * B_VECTOR];
 #endif
@@ -327,6 +334,11 @@ KERNEL tiled_gemm(
             {
                 const int pass = 0;
 #endif
+                // A copy that no compiler takes for memory inside the loop.
+                float part[PASS_M][THREAD_N];
+                UNROLL for (int i = 0; i < PASS_M; ++i)
+                    UNROLL for (int j = 0; j < THREAD_N; ++j)
+                        part[i][j] = SUM(pass * PASS_M + i, j);
                 UNROLL_BY(UNROLL_K)
                 for (int k = 0; k < TILE_K; ++k) {
                     float left[PASS_M], right[THREAD_N];
@@ -356,9 +368,11 @@ KERNEL tiled_gemm(
                     }
                     UNROLL for (int i = 0; i < PASS_M; ++i)
                         UNROLL for (int j = 0; j < THREAD_N; ++j)
-                            sums[pass * PASS_M + i][j] =
-                                FMA(left[i], right[j], sums[pass * PASS_M + i][j]);
+                            part[i][j] = FMA(left[i], right[j], part[i][j]);
                 }
+                UNROLL for (int i = 0; i < PASS_M; ++i)
+                    UNROLL for (int j = 0; j < THREAD_N; ++j)
+                        SUM(pass * PASS_M + i, j) = part[i][j];
             }
         }
 #if STAGES == 2
@@ -422,7 +436,7 @@ KERNEL tiled_gemm(
             int m = SUM_M(i);
             if (m >= v.m) continue;
             float added = has_bias ? WIDEN(bias[v.bias_first + m]) : 0.0f;
-            store(c, place + m * v.c_m, sums[i][j], tiling, added);
+            store(c, place + m * v.c_m, SUM(i, j), tiling, added);
         }
     }
 #endif

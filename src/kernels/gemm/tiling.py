@@ -115,7 +115,8 @@ def tile_space(matrices: Matrices, device: DeviceProperties) -> Space:
     is_processor = device.arch == "cpu"
     values = _PROCESSOR_VALUES if is_processor else _GPU_VALUES
     default = (_processor_default if is_processor else _gpu_default)(matrices, device)
-    vectors = (1, 4) if max(matrices.a_vector, matrices.b_vector) > 1 else (1,)
+    vector = 1 if is_processor else max(matrices.a_vector, matrices.b_vector)
+    vectors = (1, 4) if vector > 1 else (1,)
     splits = tuple(2**power for power in range(9) if 2**power <= max(1, matrices.k // 8))
     tunables = [
         Tunable(name, tuple(sorted({*choices, default[name]})), default[name])
@@ -217,21 +218,21 @@ def _processor_constraints(device: DeviceProperties) -> Iterator[Constraint]:
     )
     yield Constraint(
         ("TILE_M", "TILE_N", "TILE_K"),
-        lambda m, n, k: 4 * k * (m + n) + 2 * k * _PLACE_BYTES <= device.local_memory,
+        lambda m, n, k: 4 * k * (m + n) + 4 * m * n + 2 * k * _PLACE_BYTES <= device.local_memory,
         "tiles don't fit into local memory",
     )
 
 
 def _processor_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]:
     tile_m = _power_near(matrices.m, 8, 64)
-    tile_n = _power_near(matrices.n, 16, 64)
+    tile_n = _power_near(matrices.n, 16, 128)
     tiles = matrices.tiles(tile_m, tile_n)
     split = 1
     while tiles * split < device.compute_units and split * 256 <= matrices.k:
         split *= 2
     return {
-        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 64, "THREAD_N": 1},
-        **{"PASSES": tile_m // 8, "UNROLL_K": 1},
+        **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 64, "THREAD_N": 2},
+        **{"PASSES": tile_m // 4, "UNROLL_K": 4},
         **{"VECTOR": 1, "SPLIT_K": split, "ATOMIC": 0, "M_FIRST": 1},
     }
 
@@ -372,7 +373,7 @@ def _macros(
     fast, slow = (threads_m, threads_n) if along_m else (threads_n, threads_m)
 
     def vector(possible: int, tile: str) -> int:
-        wanted = min(possible, config["VECTOR"])
+        wanted = 1 if is_processor else min(possible, config["VECTOR"])
         return wanted if config[tile] * config["TILE_K"] % (threads * wanted) == 0 else 1
 
     return (
@@ -380,8 +381,8 @@ def _macros(
         *((name, chosen[name]) for name in _MACROS),
         ("A_VECTOR", vector(matrices.a_vector, "TILE_M")),
         ("B_VECTOR", vector(matrices.b_vector, "TILE_N")),
-        ("A_ALONG_K", int(matrices.a_along_k)),
-        ("B_ALONG_K", int(matrices.b_along_k)),
+        ("A_ALONG_K", int(matrices.a_along_k and not is_processor)),
+        ("B_ALONG_K", int(matrices.b_along_k and not is_processor)),
         ("LANES_ALONG_M", int(along_m)),
         ("FAST_LANES", max(min(fast, 8), 32 // slow)),
         ("STORE_VECTOR", matrices.c_vector if chosen["CHUNK"] == 4 else 1),
