@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -132,12 +132,12 @@ def compute(
         if target.view.is_read_only:
             raise InputError("can't be written", "out")
         check_overlap(target.view, [(name, given.view) for name, given in arguments.items()])
-        candidate = (
-            session.found(problem, deterministic, workspace_limit, budget, config)
-            if solver is None
-            else session.candidate(problem, solver, config, deterministic)
-        )
-        plan = candidate.solver.plan(problem, candidate.config, alpha, beta)
+        if solver is None:
+            candidate = session.found(problem, deterministic, workspace_limit, budget, config)
+        else:
+            key = config if isinstance(config, str | None) else Config(config).key
+            candidate = session.candidate(problem, solver, key, deterministic)
+        plan = _plan(candidate, problem, alpha, beta)
         workspace = session.workspace(candidate, plan, workspace_limit)
         session.run(plan, arguments, target, workspace, beta != 0, handle is None)
     return out
@@ -180,6 +180,8 @@ class _Session:
         self._executor = Executor(self.device)
         self._workspaces: dict[int, Buffer] = {}
         self._lock = threading.RLock()
+        # Checking takes longer than launching.
+        self.candidate: Callable[..., Candidate[Any]] = lru_cache(maxsize=1024)(self._checked)
 
     def reaches(self, place: str) -> bool:
         """Whether kernels can use memory of this place."""
@@ -192,12 +194,8 @@ class _Session:
         with self._lock, nullcontext() if handle is None else self.device.on_stream(handle):
             yield self.device.stream_number()
 
-    def candidate(
-        self,
-        problem: Problem,
-        solver_id: str,
-        config: str | Mapping[str, int] | None,
-        deterministic: bool,
+    def _checked(
+        self, problem: Problem, solver_id: str, config: str | None, deterministic: bool
     ) -> Candidate[Any]:
         """Check what the caller chose."""
         solver = solver_of(problem.operation, solver_id)
@@ -207,8 +205,7 @@ class _Session:
         if config is None:
             chosen = solver.default_config(problem, self.properties)
         else:
-            key = config if isinstance(config, str) else Config(config).key
-            chosen = solver.space(problem, self.properties).parse(key)
+            chosen = solver.space(problem, self.properties).parse(config)
         candidate = Candidate(solver, chosen)
         if deterministic and solver.adds_atomically(problem, chosen):
             raise InputError(f"{candidate.key} adds atomically: it isn't deterministic", "solver")
@@ -307,6 +304,13 @@ class _Session:
             return self.device.wrap(given.view.address, given.tensor.nbytes)
         staged.append(self.device.upload(np.ascontiguousarray(given.in_memory_order())))
         return staged[-1]
+
+
+def _make_plan(candidate: Candidate[Any], problem: Problem, alpha: float, beta: float) -> Plan:
+    return candidate.solver.plan(problem, candidate.config, alpha, beta)
+
+
+_plan: Callable[..., Plan] = lru_cache(maxsize=1024)(_make_plan)
 
 
 @lru_cache(maxsize=16)

@@ -17,12 +17,19 @@ from foretune.kernels.compute import compute
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.found import Found, FoundSolution
 from foretune.kernels.problem import Problem
+from foretune.kernels.runtime import opencl
 from foretune.kernels.runtime.compiling import Compiler
 from tests.kernels.conv_reference import convolve
 from tests.kernels.test_arrays import MadeUp
 
 FORWARD = ConvProblem("F", 2, 4, (6, 5), 3, (3, 3), padding=(1, 1))
 NAIVE: dict[str, Any] = {"solver": "ConvNaive", "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def _processor(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("skipif") is None and opencl.why_absent() is not None:
+        pytest.skip(f"no processor to compute on: {opencl.why_absent()}")
 
 
 def _array(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32]:
@@ -207,9 +214,9 @@ def test_says_how_much_workspace_is_needed(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(type(naive), "plan", hungry)
     with pytest.raises(InputError, match=f"ConvNaive.* needs {1 << 50} bytes of workspace, 9 are"):
-        compute(FORWARD, x=X, w=W, workspace_limit=9, **NAIVE)
+        compute(FORWARD, x=X, w=W, alpha=3.5, workspace_limit=9, **NAIVE)
     with pytest.raises(InputError, match=f"needs {1 << 50} bytes of workspace, more than the dev"):
-        compute(FORWARD, x=X, w=W, **NAIVE)
+        compute(FORWARD, x=X, w=W, alpha=3.5, **NAIVE)
 
 
 def test_an_output_over_an_input_is_refused() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -95,7 +96,7 @@ def view_of(array: Any, name: str, stream: int | None = None) -> ArrayView:
             array.ctypes.data,
             array.shape,
             tuple(step // itemsize for step in array.strides),
-            _NUMPY_DTYPES.get(array.dtype.name, array.dtype.name),
+            _dtype_name(array.dtype),
             not array.flags.writeable,
             array,
         )
@@ -109,6 +110,11 @@ def view_of(array: Any, name: str, stream: int | None = None) -> ArrayView:
             f"{type(array).__module__} doesn't give the array: {error}", name
         ) from None
     return _read_capsule(capsule, place, array)
+
+
+@lru_cache(maxsize=64)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return _NUMPY_DTYPES.get(dtype.name, dtype.name)
 
 
 def place_of(array: Any, name: str) -> str:

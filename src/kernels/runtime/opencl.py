@@ -171,25 +171,46 @@ class OpenCLKernel(Kernel):
         self._queue = queue
         self._program = program
         self._name = name
+        # Making one takes pyopencl longer than most launches.
+        self._spare: list[Any] = []
 
     def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
-    ) -> Callable[[], None]:
+    ) -> OpenCLLaunch:
         """Set the arguments of a kernel object of its own."""
         import pyopencl as cl
 
-        kernel = cl.Kernel(self._program, self._name)
+        kernel = self._spare.pop() if self._spare else cl.Kernel(self._program, self._name)
         for place, argument in enumerate(arguments):
             value: Any = argument.memory if isinstance(argument, OpenCLBuffer) else argument
             kernel.set_arg(place, value)
-        size, block = (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1)
-        # A kernel object doesn't keep the memory that it was given, parts least of all.
-        kept = tuple(arguments)
+        size = (grid[0] * threads, grid[1], grid[2])
+        return OpenCLLaunch(self._queue, kernel, size, (threads, 1, 1), self._spare)
 
-        def launch(_kept: Sequence[LaunchArgument] = kept) -> None:
-            cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
 
-        return launch
+class OpenCLLaunch:
+    """A kernel object with its arguments; whoever drops it gives the object back."""
+
+    def __init__(
+        self,
+        queue: Any,
+        kernel: Any,
+        size: tuple[int, ...],
+        block: tuple[int, ...],
+        spare: list[Any],
+    ) -> None:
+        import pyopencl as cl
+
+        self._enqueue = cl.enqueue_nd_range_kernel
+        self._what = (queue, kernel, size, block)
+        self._spare = spare
+
+    def __call__(self) -> None:
+        """Enqueue it."""
+        self._enqueue(*self._what)
+
+    def __del__(self) -> None:
+        self._spare.append(self._what[1])
 
 
 class OpenCLDevice(Device):
