@@ -198,8 +198,9 @@ def test_compiles_for_amd(
     for kernel in defaults:
         facts = results[kernel].facts
         assert facts is not None
-        spilt = (facts.vector_spills, facts.scalar_spills, facts.scratch_bytes)
-        assert spilt == (0, 0, 0), f"{kernel} spills: {facts}"
+        # Scalar registers without room go into lanes of vector registers, never to memory.
+        spilt = (facts.vector_spills, facts.scratch_bytes)
+        assert spilt == (0, 0), f"{kernel} spills: {facts}"
 
 
 SPILLING = """
