@@ -749,25 +749,52 @@ KERNEL conv_matrix_core(GLOBAL const elem* RESTRICT source, GLOBAL const elem* R
 
 #else
 
-// Adds up what the blocks of a split left: a thread for each chunk of columns of a row.
+// Adds up what the blocks of a split left. SHARES threads take every so many of the parts of a chunk
+// of columns of a row; the first adds up theirs, always in the same order.
+#ifndef SHARES
+#define SHARES 1
+#endif
+#define SUM_CHUNKS (THREADS / SHARES)
+
+FUNCTION vec4 add(vec4 a, vec4 b) {
+    a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w;
+    return a;
+}
+
 KERNEL conv_matrix_core_sum(GLOBAL const float* RESTRICT partial, GLOBAL elem* RESTRICT output,
                             GLOBAL const elem* RESTRICT bias, const Sizes s, int splits) {
+#if SHARES > 1
+    LOCAL vec4 shared[THREADS * 2];
+#endif
     Block b = block_of(s, BLOCK_Y, BLOCK_Z);
     int chunks = CEIL_DIV(b.columns, 8);
-    int index = BLOCK_X * THREADS + THREAD;
-    int row = index / chunks;
-    if (row >= b.rows) return;
-    wide size = (wide)b.rows * chunks * 2;
-    GLOBAL const vec4* from = (GLOBAL const vec4*)partial + ((wide)BLOCK_Z * s.groups + b.group) * size + (wide)index * 2;
-    vec4 low = from[0], high = from[1];
-    UNROLL_BY(4)
-    for (int i = 1; i < splits; ++i) {
-        from += size * s.classes * s.groups;
-        vec4 l = from[0], h = from[1];
-        low.x += l.x, low.y += l.y, low.z += l.z, low.w += l.w;
-        high.x += h.x, high.y += h.y, high.z += h.z, high.w += h.w;
+    int index = BLOCK_X * SUM_CHUNKS + THREAD % SUM_CHUNKS, share = THREAD / SUM_CHUNKS;
+    int row = index / chunks, column = index % chunks * 8;
+    wide size = (wide)b.rows * chunks * 2, all = size * s.classes * s.groups;
+    GLOBAL const vec4* from = (GLOBAL const vec4*)partial +
+                              ((wide)BLOCK_Z * s.groups + b.group) * size + (wide)index * 2;
+    vec4 low, high;
+    low.x = low.y = low.z = low.w = 0.0f;
+    high = low;
+    if (row < b.rows) {
+        UNROLL_BY(4)
+        for (int i = share; i < splits; i += SHARES) {
+            low = add(low, from[i * all]);
+            high = add(high, from[i * all + 1]);
+        }
     }
-    int column = index % chunks * 8;
-    store_sums(output, bias, row, column, output_chunk(column, s, b), low, high, s, b);
+#if SHARES > 1
+    shared[THREAD * 2] = low;
+    shared[THREAD * 2 + 1] = high;
+    BARRIER();
+    if (share > 0) return;
+    UNROLL
+    for (int i = 1; i < SHARES; ++i) {
+        low = add(low, shared[(i * SUM_CHUNKS + THREAD) * 2]);
+        high = add(high, shared[(i * SUM_CHUNKS + THREAD) * 2 + 1]);
+    }
+#endif
+    if (row < b.rows)
+        store_sums(output, bias, row, column, output_chunk(column, s, b), low, high, s, b);
 }
 #endif

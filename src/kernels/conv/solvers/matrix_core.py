@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import gcd, prod
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
 from types import MappingProxyType
 
 from foretune.kernels.conv.arguments import conv_macros, in_3d, is_channels_last, tensors
+from foretune.kernels.conv.matrix_default import best_tile
+from foretune.kernels.conv.matrix_extents import CHUNK, Extents, extents_of, hop, row_grid
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.conv.solver import ConvSolver
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -42,6 +45,8 @@ _MAX_WORKSPACE = 1 << 30
 #: Blocks in y and z.
 _MAX_GRID = 65535
 _SUM_THREADS = 64
+#: The tensor that is gathered, the other input, the output.
+_TENSORS = {"F": ("x", "w", "y"), "B": ("y", "w", "x"), "W": ("x", "y", "w")}
 
 
 class MatrixCoreConv(ConvSolver):
@@ -66,16 +71,16 @@ class MatrixCoreConv(ConvSolver):
             return reason
         if problem.groups > _MAX_GRID:
             return f"takes {_MAX_GRID} groups at most, not {problem.groups}"
-        if _extents(problem).classes > _MAX_GRID:
+        if extents_of(problem).classes > _MAX_GRID:
             return f"strides of {problem.stride} have too many classes of places"
         return None
 
     def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
         """Tiles, waves, stages, the split of depth and the order of blocks."""
-        extents, default = _extents(problem), _default(problem, device)
+        extents, default = extents_of(problem), _default(problem, device)
         on_cuda = device.backend == "cuda"
         vectors = _vectors(problem)
-        is_async = on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"]
+        is_async = bool(on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"])
         local = max(device.local_memory, device.dynamic_local_memory)
         splits = tuple(1 << power for power in range(9))
 
@@ -121,7 +126,7 @@ class MatrixCoreConv(ConvSolver):
                 ),
                 Constraint(
                     ("MATRIX", "TILE_M", "TILE_N", "TILE_K", "WAVES_M", "WAVES_N", "WAVE"),
-                    lambda *values: _fits_registers(*values, device, is_async),
+                    lambda *values: _fits_registers(device, is_async, *values),
                     "more registers than a block has",
                 ),
                 Constraint(
@@ -146,7 +151,7 @@ class MatrixCoreConv(ConvSolver):
         self, problem: ConvProblem, config: Config, alpha: float = 1.0, beta: float = 0.0
     ) -> Plan:
         """One launch; a second adds up the parts of a split."""
-        extents = _extents(problem)
+        extents = extents_of(problem)
         steps = -(-extents.depth // config["TILE_K"])
         steps_of_split = max(1, -(-steps // config["SPLIT_K"]))
         splits = max(1, -(-steps // steps_of_split))
@@ -168,7 +173,7 @@ class MatrixCoreConv(ConvSolver):
             ("POINTWISE", int(problem.direction == "W" and _is_pointwise(problem))),
             ("PARTIAL", int(splits > 1)),
         )
-        source, other, output = {"F": "xwy", "B": "ywx", "W": "xyw"}[problem.direction]
+        source, other, output = _TENSORS[problem.direction]
         tiles = -(-extents.rows // config["TILE_M"]) * -(-extents.columns // config["TILE_N"])
         launch = Launch(
             KernelSource(_FILE, "conv_matrix_core", macros),
@@ -177,17 +182,20 @@ class MatrixCoreConv(ConvSolver):
         )
         if splits == 1:
             return Plan((launch,))
+        # Of few splits one thread adds all, so that more outputs are added up at once.
+        shares = 8 if splits >= 16 else 1
         macros = (
             *common,
             ("VECTOR_C", vectors["VECTOR_C"]),
             ("WAVE", config["WAVE"]),
-            ("THREADS", _SUM_THREADS),
+            ("SHARES", shares),
+            ("THREADS", _SUM_THREADS * shares),
             ("PARTIAL", 2),
         )
         total = Launch(
             KernelSource(_FILE, "conv_matrix_core_sum", macros),
             (
-                -(-extents.rows * -(-extents.columns // 8) // _SUM_THREADS),
+                -(-extents.rows * -(-extents.columns // CHUNK) // _SUM_THREADS),
                 problem.groups,
                 extents.classes,
             ),
@@ -196,45 +204,7 @@ class MatrixCoreConv(ConvSolver):
         return Plan((launch, total), align(splits * extents.partial_bytes))
 
 
-@dataclass(frozen=True)
-class _Extents:
-    """The product that a group and class of places has, the largest class counting."""
-
-    rows: int
-    columns: int
-    depth: int
-    tap_depth: int
-    groups: int
-    classes: int
-
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of the sums that the blocks of one split leave."""
-        return self.classes * self.groups * self.rows * -(-self.columns // 8) * 32
-
-
-def _extents(problem: ConvProblem) -> _Extents:
-    in_group = problem.in_channels // problem.groups
-    out_group = problem.out_channels // problem.groups
-    taps = prod(problem.filter_size)
-    places = problem.batch * prod(_grid(problem))
-    channels = _round_up(in_group)
-    if problem.direction == "F":
-        return _Extents(places, out_group, taps * channels, channels, problem.groups, 1)
-    if problem.direction == "W":
-        return _Extents(out_group, taps * channels, places, places, problem.groups, 1)
-    taps = prod(
-        -(-size // _hop(stride, dilation))
-        for size, stride, dilation in zip(
-            problem.filter_size, problem.stride, problem.dilation, strict=True
-        )
-    )
-    channels = _round_up(out_group)
-    classes = prod(problem.stride)
-    return _Extents(places, in_group, taps * channels, channels, problem.groups, classes)
-
-
-def _has_one_tap(problem: ConvProblem, extents: _Extents, tile_k: int) -> int:
+def _has_one_tap(problem: ConvProblem, extents: Extents, tile_k: int) -> int:
     """Whether all chunks of a step are of one tap (F, B)."""
     vectors = _vectors(problem)
     whole = vectors["VECTOR_A"] and vectors["VECTOR_B"] and extents.tap_depth % tile_k == 0
@@ -244,24 +214,6 @@ def _has_one_tap(problem: ConvProblem, extents: _Extents, tile_k: int) -> int:
 def _is_pointwise(problem: ConvProblem) -> bool:
     """Whether places of x and y are the same."""
     return max(problem.filter_size) == 1 and max(problem.stride) == 1 and max(problem.padding) == 0
-
-
-def _grid(problem: ConvProblem) -> tuple[int, ...]:
-    """Places along each axis: of y, or for B of x within a class."""
-    if problem.direction != "B":
-        return problem.out_size
-    return tuple(
-        -(-size // stride) for size, stride in zip(problem.in_size, problem.stride, strict=True)
-    )
-
-
-def _hop(stride: int, dilation: int) -> int:
-    """Every how many taps hit the same class."""
-    return stride // gcd(stride, dilation)
-
-
-def _round_up(channels: int) -> int:
-    return -(-channels // 8) * 8
 
 
 def _vectors(problem: ConvProblem) -> dict[str, int]:
@@ -274,7 +226,7 @@ def _vectors(problem: ConvProblem) -> dict[str, int]:
 
 
 def _pack_sizes(
-    problem: ConvProblem, extents: _Extents, steps_of_split: int, alpha: float, beta: float
+    problem: ConvProblem, extents: Extents, steps_of_split: int, alpha: float, beta: float
 ) -> bytes:
     """Pack the struct Sizes of the kernel."""
     backward = problem.direction == "B"
@@ -284,7 +236,7 @@ def _pack_sizes(
     axes = zip(
         in_3d(problem.in_size, 1),
         in_3d(problem.out_size, 1),
-        in_3d(_grid(problem), 1),
+        in_3d(row_grid(problem), 1),
         in_3d(problem.filter_size, 1),
         in_3d(problem.stride, 1),
         in_3d(problem.padding, 0),
@@ -293,20 +245,20 @@ def _pack_sizes(
     )
     numbers: list[int] = []
     for size, out, rows, taps, stride, pad, dilation in axes:
-        hop = _hop(stride, dilation) if backward else 1
-        hits = -(-taps // hop)
+        step = hop(stride, dilation) if backward else 1
+        hits = -(-taps // step)
         numbers += (
-            (out, size, 1, -(hop * dilation // stride))
+            (out, size, 1, -(step * dilation // stride))
             if backward
             else (*(size, size, stride, dilation),)
         )
-        numbers += (pad, dilation, stride, taps, hop, hits, rows)
+        numbers += (pad, dilation, stride, taps, step, hits, rows)
         numbers += (*fast_divisor(rows), *fast_divisor(hits), *fast_divisor(max(1, hits - 1)))
-    chunks = -(-(out_group if backward else in_group) // 8)
+    chunks = -(-(out_group if backward else in_group) // CHUNK)
     strides = in_3d(problem.stride, 1)
     return pack(
         *numbers,
-        *(problem.batch * prod(_grid(problem)), in_group, out_group),
+        *(problem.batch * prod(row_grid(problem)), in_group, out_group),
         *(problem.groups, extents.classes),
         *(strides[1:] if backward else (1, 1)),
         *(chunks, steps_of_split, *fast_divisor(chunks)),
@@ -337,11 +289,13 @@ def _columns_fit(matrix: int, tile: int, waves: int) -> bool:
     return tile // waves >= (64 if waves > 1 else 32)
 
 
-def _can_split(extents: _Extents, split: int) -> bool:
+def _can_split(extents: Extents, split: int) -> bool:
     return split * extents.partial_bytes <= _MAX_WORKSPACE and split * extents.classes <= _MAX_GRID
 
 
 def _fits_registers(
+    device: DeviceProperties,
+    is_async: bool,
     matrix: int,
     m: int,
     n: int,
@@ -349,8 +303,6 @@ def _fits_registers(
     waves_m: int,
     waves_n: int,
     wave: int,
-    device: DeviceProperties,
-    is_async: bool,
 ) -> bool:
     if matrix == _WGMMA_ROWS:
         wave = _WARPGROUP
@@ -377,49 +329,31 @@ def _local_bytes(
     return max(tiles, sums)
 
 
-def _default(problem: ConvProblem, device: DeviceProperties) -> dict[str, int]:
-    """Choose by sizes alone: large tiles while there are blocks for all compute units."""
-    extents = _extents(problem)
+@lru_cache(maxsize=1024)
+def _default(problem: ConvProblem, device: DeviceProperties) -> Mapping[str, int]:
     vectors = _vectors(problem)
-    on_cuda = device.backend == "cuda"
-    is_async = bool(on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"])
-    matrix = _matrix_shapes(device, is_async)[-1] if on_cuda else 16
-    smallest = _WGMMA_ROWS if matrix == _WGMMA_ROWS else 32
-    m = min(128, max(smallest, _power_of_two(extents.rows)))
-    n = min(128, max(32 if matrix == _WGMMA_ROWS else 16, _power_of_two(extents.columns)))
-    k = 64 if matrix == _WGMMA_ROWS else 32
-
-    def blocks(m: int, n: int) -> int:
-        tiles = -(-extents.rows // m) * -(-extents.columns // n)
-        return tiles * extents.groups * extents.classes
-
-    while blocks(m, n) < device.compute_units and max(m, n) > 64:
-        m, n = (m // 2, n) if m >= n else (m, n // 2)
-    split = 1
-    while (
-        2 * blocks(m, n) * split <= 3 * device.compute_units
-        and split < 256
-        and 8 * split * k < extents.depth
-        and _can_split(extents, 2 * split)
-    ):
-        split *= 2
+    is_async = bool(device.backend == "cuda" and vectors["VECTOR_A"] and vectors["VECTOR_B"])
+    is_wide = _WGMMA_ROWS in _matrix_shapes(device, is_async)
+    tile, split = best_tile(
+        extents_of(problem),
+        device,
+        is_wide=is_wide,
+        is_async=is_async,
+        max_workspace=_MAX_WORKSPACE,
+        max_grid=_MAX_GRID,
+    )
     return {
-        "MATRIX": matrix,
-        "TILE_M": m,
-        "TILE_N": n,
-        "TILE_K": k,
-        "WAVES_M": m // 64 if matrix == _WGMMA_ROWS else 2,
-        "WAVES_N": 1 if matrix == _WGMMA_ROWS or n < 32 else 2,
-        "STAGES": (4 if matrix == _WGMMA_ROWS else 3) if is_async else 1,
+        "MATRIX": _WGMMA_ROWS if is_wide else 16,
+        "TILE_M": tile.m,
+        "TILE_N": tile.n,
+        "TILE_K": tile.k,
+        "WAVES_M": tile.waves_m,
+        "WAVES_N": tile.waves_n,
+        "STAGES": tile.stages,
         "BAND": 4,
         "SPLIT_K": split,
         "WAVE": device.wave_size,
     }
-
-
-def _power_of_two(size: int) -> int:
-    """Round up."""
-    return 1 << max(0, size - 1).bit_length()
 
 
 SOLVER = MatrixCoreConv()
