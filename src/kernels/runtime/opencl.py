@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +29,10 @@ from foretune.kernels.runtime.device import (
     OutOfDeviceMemoryError,
 )
 from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.runtime.worker import Worker, WorkerError
 
+#: Seconds that PoCL may take to compile a launch.
+_LAUNCH_TIMEOUT = 60.0
 _HOW_TO_GET = "pip install 'foretune[cpu]'"
 #: Libraries of Intel's run-time that it expects to be loaded before it.
 _INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
@@ -86,8 +90,64 @@ def _build(context: Any, device: Any, source: str, macros: Sequence[tuple[str, i
             program.build(options, [device], cache_dir=False)  # type: ignore[arg-type]
     except cl.RuntimeError as error:
         raise CompileError(str(error)) from None
+    if "Portable Computing Language" in device.platform.name:
+        _compile_launches(_devices().index(device), source, options, program.kernel_names)
     binaries: Any = program.get_info(cl.program_info.BINARIES)
     return bytes(binaries[0])
+
+
+def _compile_launches(place: int, source: str, options: list[str], names: str) -> None:
+    """Have PoCL compile what it otherwise would at the first launches of small and large grids.
+
+    It keeps that beside the program, and binaries taken afterwards hold it. The launches mean
+    nothing and may crash, so a child does them; what was compiled before stays.
+    """
+    for name in names.split(";"):
+        for blocks in (1, 1 << 16):
+            request = {"source": source, "options": options, "name": name, "blocks": blocks}
+            with (
+                Worker(f"{__name__}:answer_launches", place) as worker,
+                suppress(WorkerError),
+            ):
+                worker.call(request, _LAUNCH_TIMEOUT)
+
+
+def answer_launches(place: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Give a child's function: launch a kernel whose numbers are all zero."""
+    import pyopencl as cl
+
+    device = _devices()[place]
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    memory = cl.Buffer(context, cl.mem_flags.READ_WRITE, 1 << 20)
+
+    def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        program = cl.Program(context, request["source"])
+        program.build(request["options"], [device], cache_dir=False)  # type: ignore[arg-type]
+        kernel = cl.Kernel(program, request["name"])
+        for index in range(kernel.num_args):
+            _set_to_zero(kernel, index, memory)
+        (threads, *_) = kernel.get_work_group_info(
+            cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, device
+        )
+        size = (request["blocks"] * threads, 1, 1)
+        cl.enqueue_nd_range_kernel(queue, kernel, size, (threads, 1, 1))
+        queue.finish()
+        return {}
+
+    return answer
+
+
+def _set_to_zero(kernel: Any, index: int, memory: Any) -> None:
+    import pyopencl as cl
+
+    # The size of a struct can't be asked for.
+    for value in (memory, *map(bytes, range(4, 1024, 4))):
+        try:
+            kernel.set_arg(index, value)
+        except cl.LogicError:
+            continue
+        return
 
 
 @lru_cache(maxsize=1)
