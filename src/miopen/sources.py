@@ -166,8 +166,17 @@ def _read_model(path: str, name: str, options: ModelOptions) -> Source:
 
 
 def _read_onnx(path: str, options: ModelOptions) -> Source:
-    if options.backward:
-        raise InputError("an ONNX file has no gradients; leave out --backward", path)
+    given = {
+        "--dtype": bool(options.dtype),
+        "--backward": options.backward,
+        "--channels-last": options.channels_last,
+        "--autocast": options.autocast,
+    }
+    if ignored := [flag for flag, is_given in given.items() if is_given]:
+        raise InputError(
+            f"an ONNX file has its own types and layout, and no gradients; leave out {ignored[0]}",
+            path,
+        )
     with _extra("onnx", path):
         from foretune.miopen.onnx_graph import read_onnx
     found = read_onnx(path, options.inputs)

@@ -88,5 +88,19 @@ def test_models_are_told_from_files(tmp_path: Path) -> None:
     assert not takes_model_options(tmp_path / "a.log")
     with pytest.raises(InputError, match=r"such as net\.py:build"):
         read_source("net.py")
-    with pytest.raises(InputError, match="no gradients"):
-        read_source("net.onnx", ModelOptions(backward=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        (ModelOptions(backward=True), "--backward"),
+        (ModelOptions(dtype="fp16"), "--dtype"),
+        (ModelOptions(channels_last=True), "--channels-last"),
+        (ModelOptions(autocast=True), "--autocast"),
+    ],
+)
+def test_what_an_onnx_file_settles_itself_is_not_asked_for(
+    options: ModelOptions, flag: str
+) -> None:
+    with pytest.raises(InputError, match=f"no gradients; leave out {flag}"):
+        read_source("net.onnx", options)
