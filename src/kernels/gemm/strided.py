@@ -85,7 +85,7 @@ def strided_matrices(
         *(m, n, k, k_inner, n_inner),
         *(a.rows.inner, a.columns.inner, a.columns.outer, a.part, a.first),
         *(b.rows.inner, b.rows.outer, b.columns.inner, b.columns.outer, b.part, b.first),
-        *(c.rows.inner, c.columns.inner, c.columns.outer, c.part, c.first),
+        *(c.rows.inner, c.columns.inner, c.columns.outer, c.part),
         *fast_divisor(k_inner),
         *fast_divisor(n_inner),
     )
@@ -107,6 +107,7 @@ def strided_matrices(
         b_vector=b_vector,
         m_is_fastest=not c_along_n,
         c_vector=c_vector,
+        c_first=c.first,
         channels=bias[0],
         inner=bias[1],
     )

@@ -138,6 +138,7 @@ typedef struct {
     int m_first;           // 1 if that axis is M
     int shares;
     int size;              // elements of C
+    int c_first;           // elements before C in its tensor, or before the shares
     float alpha, beta;
 } Tiling;
 
@@ -389,6 +390,7 @@ KERNEL tiled_gemm(
         BARRIER();
     }
 
+    c += tiling.c_first;
 #if SHARES == 1
     c += (wide)BLOCK_Z * tiling.size;
 #endif

@@ -60,8 +60,8 @@ class Matrices:
         Sizes of the largest part.
     parts : int
         Matrices of one launch: groups, batches, classes.
-    size : int
-        Elements of all C.
+    size, c_first : int
+        Elements of all C, and those before them in their tensor.
     a_along_k, b_along_k : bool
         Whether elements along K are neighbours in memory, rather than those along M or N.
     a_vector, b_vector : int
@@ -91,6 +91,7 @@ class Matrices:
     b_vector: int
     m_is_fastest: bool
     c_vector: int
+    c_first: int = 0
     channels: int = 1
     inner: int = 1
 
@@ -325,10 +326,10 @@ def tile_plan(
     tiling = pack(
         *fast_divisor(fast),
         *(fast, config["M_FIRST"], split, matrices.size),
+        first_free // 4 if shares else matrices.c_first,
         *(float(alpha), float(beta)),
     )
-    sums_at = Workspace(first_free)
-    output: Argument = sums_at if shares else matrices.c
+    output: Argument = Workspace() if shares else matrices.c
     kernel = KernelSource(matrices.file, "tiled_gemm", _macros(matrices, config, shares))
     grid = (tiles_m * tiles_n, matrices.parts, split)
     multiply = Launch(
@@ -338,7 +339,7 @@ def tile_plan(
         return Plan((multiply,), first_free)
     kept = 1 if atomic else split
     sums = pack(
-        *(matrices.size, kept, matrices.channels),
+        *(matrices.size, kept, matrices.channels, first_free // 4, matrices.c_first),
         *fast_divisor(matrices.inner),
         *fast_divisor(matrices.channels),
         *(float(alpha), float(beta)),
@@ -349,9 +350,9 @@ def tile_plan(
     clear = KernelSource("gemm/split_k.cl", "clear_sums", macros)
     finish = KernelSource("gemm/split_k.cl", "sum_shares", macros)
     launches = (
-        *([Launch(clear, (blocks, 1, 1), (sums_at, sums))] if atomic else []),
+        *([Launch(clear, (blocks, 1, 1), (Workspace(), sums))] if atomic else []),
         multiply,
-        Launch(finish, (blocks, 1, 1), (sums_at, matrices.c, "bias", sums)),
+        Launch(finish, (blocks, 1, 1), (Workspace(), matrices.c, "bias", sums)),
     )
     return Plan(launches, first_free + 4 * kept * matrices.size)
 

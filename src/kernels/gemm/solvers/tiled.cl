@@ -3,7 +3,7 @@
 //
 //   A[m][k] = a[a_first + part * a_part + m * a_m + (k / k_inner) * a_outer + (k % k_inner) * a_k]
 //   B[k][n] = b[b_first + part * b_part + the like for k + the like for n]
-//   C[m][n] = c[c_first + part * c_part + m * c_m + (n / n_inner) * c_outer + (n % n_inner) * c_n]
+//   C[m][n] = c[part * c_part + m * c_m + (n / n_inner) * c_outer + (n % n_inner) * c_n]
 #define CHECKED 0
 #include "../place.h"
 
@@ -11,7 +11,7 @@ typedef struct {
     int m, n, k, k_inner, n_inner;
     int a_m, a_k, a_outer, a_part, a_first;
     int b_k, b_k_outer, b_n, b_n_outer, b_part, b_first;
-    int c_m, c_n, c_outer, c_part, c_first;
+    int c_m, c_n, c_outer, c_part;
     FastDivisor by_k_inner, by_n_inner;
 } Geometry;
 
@@ -27,7 +27,7 @@ FUNCTION View view_of(Geometry g, int part) {
     v.k = g.k;
     v.a_first = g.a_first + part * g.a_part;
     v.b_first = g.b_first + part * g.b_part;
-    v.c_first = g.c_first + part * g.c_part;
+    v.c_first = part * g.c_part;
     v.bias_first = part * g.m;
     v.a_m = g.a_m;
     v.c_m = g.c_m;
