@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from foretune.kernels.check import Checker
 from foretune.kernels.measure import (
-    ClockError,
     DeviceSampler,
     Measurement,
     MeasureOptions,
@@ -18,7 +16,7 @@ from foretune.kernels.measure import (
 )
 from foretune.kernels.memory import ProblemMemory
 from foretune.kernels.problem import Problem
-from foretune.kernels.runtime.device import CompileError, DeviceError, OutOfDeviceMemoryError
+from foretune.kernels.runtime.device import CompileError, OutOfDeviceMemoryError
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.solver import Candidate, Plan
@@ -120,18 +118,11 @@ class Bench:
             return Outcome("out of memory", failure_reason(failure), plan.workspace)
         except CompileError as failure:
             return Outcome("compile error", failure_reason(failure), plan.workspace)
-        except (DeviceError, ClockError) as failure:
+        except Exception as failure:
+            # Whatever it is, a mistake of the solver's included, it is this candidate's.
             self._sampler.remove(candidate.key)
             return Outcome("failed", failure_reason(failure), plan.workspace)
         return Outcome("measured", "", plan.workspace, error)
-
-    def run_race(self, keys: Sequence[str] | None = None, until: float = float("inf")) -> None:
-        """Let candidates that have entered race; all of them by default."""
-        if keys is not None:
-            for key in self.race.results:
-                if key not in keys:
-                    self.race.leave(key, "not among the first")
-        self.race.run(until)
 
     @property
     def results(self) -> dict[str, Measurement]:

@@ -34,7 +34,7 @@ _SEARCH_SHARE = 0.7
 _WORTHWHILE = 1.5
 #: after so many.
 _FAIR_TRIES = 4
-#: Candidates slower than the fastest by this after one sample don't race.
+#: Candidates slower than the fastest by this don't race, nor do more than so many.
 _FINALIST = 1.5
 _MOST_FINALISTS = 12
 #: Solutions that a store keeps of an answer.
@@ -158,7 +158,7 @@ class _Finding:
             self._try_defaults(searches)
             self._try_more(searches)
             with suppress(DeviceError):
-                self._bench.run_race(self._finalists(), self._until)
+                self._bench.race.run(self._until, _FINALIST, _MOST_FINALISTS)
             return self._answer()
         finally:
             self._bench.close()
@@ -239,13 +239,6 @@ class _Finding:
         else:
             search.tell(candidate.config, outcome.estimate_ms)
             self._left_out[candidate.key] = outcome.reason
-
-    def _finalists(self) -> list[str]:
-        results, ranking = self._bench.results, self._bench.race.ranking()
-        if not ranking:
-            return []
-        limit = _FINALIST * results[ranking[0]].time_ms
-        return [key for key in ranking[:_MOST_FINALISTS] if results[key].time_ms <= limit]
 
     def _answer(self) -> Found:
         results = self._bench.results

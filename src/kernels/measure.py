@@ -178,26 +178,35 @@ class Race:
         if best is not None and samples[-1] > limit:
             self._left[key] = _too_slow(min(samples), best)
 
-    def run(self, until: float = float("inf")) -> None:
+    def run(
+        self, until: float = float("inf"), within: float = float("inf"), most: int = 1 << 30
+    ) -> None:
         """Take interleaved rounds, then settle who is first.
+
+        Only the fastest so far take part. A first sample may be lucky, so whoever comes among the
+        fastest meanwhile joins, until all of them have the same number of samples.
 
         Parameters
         ----------
         until : float, optional
             Time of `time.monotonic` at which to stop, after the sample in hand.
+        within : float, optional
+            Candidates slower than the fastest by this factor don't take part,
+        most : int, optional
+            nor do more than so many.
         """
-        while any(len(self._samples[key]) < self._options.rounds for key in self._running()):
-            keys = self._running()
-            self._random.shuffle(keys)
-            if not self._take_samples(keys, until):
+        is_time_left = True
+        while is_time_left:
+            first = self._fastest(within, most)
+            behind = [key for key in first if len(self._samples[key]) < self._options.rounds]
+            if not behind:
+                if self._settle(until) and set(self._fastest(within, most)) - set(first):
+                    continue
                 break
+            self._random.shuffle(behind)
+            is_time_left = self._take_samples(behind, until)
             self._drop_losers()
-        self._settle(until)
         self._declare_ties()
-
-    def leave(self, key: str, reason: str) -> None:
-        """Take a candidate out of the race; its samples stay."""
-        self._left[key] = reason
 
     @property
     def best_ms(self) -> float | None:
@@ -220,6 +229,12 @@ class Race:
 
     def _running(self) -> list[str]:
         return [key for key in self._samples if key not in self._left]
+
+    def _fastest(self, within: float, most: int) -> list[str]:
+        times = {key: median(self._samples[key]) for key in self._running()}
+        limit = within * min(times.values(), default=0.0)
+        ordered = sorted(times, key=lambda key: (times[key], key))
+        return [key for key in ordered[:most] if times[key] <= limit]
 
     def _take_samples(self, keys: Iterable[str], until: float) -> bool:
         """One sample each; false if time ran out."""
@@ -263,31 +278,33 @@ class Race:
         return 1 if is_long else self._repeats
 
     def _drop_losers(self) -> None:
-        results = {key: self.results[key] for key in self._running()}
-        best = min(results.values(), key=lambda result: result.time_ms)
-        if len(best.samples) < 3:
+        results = {
+            key: self.results[key] for key in self._running() if len(self._samples[key]) >= 3
+        }
+        if not results:
             return
+        best = min(results.values(), key=lambda result: result.time_ms)
         for key, result in results.items():
             is_apart = result.quartiles[0] > best.quartiles[1]
             if is_apart and result.time_ms > 1.15 * best.time_ms:
                 self._left[key] = "slower in every round"
 
-    def _settle(self, until: float) -> None:
-        """Measure winner and runner-up by turns until their intervals separate."""
+    def _settle(self, until: float) -> bool:
+        """Measure winner and runner-up by turns until they separate; false if time ran out."""
         while True:
-            first_two = sorted(self._running(), key=lambda key: median(self._samples[key]))[:2]
+            first_two = self._fastest(float("inf"), 2)
             if len(first_two) < 2:
-                return
+                return True
             first, second = (self.results[key] for key in first_two)
             if first.interval[1] < second.interval[0]:
-                return
+                return True
             if self._is_enough(first) and self._is_enough(second):
-                return
+                return True
             # By turns in changing order; whoever has fewer samples catches up.
             self._random.shuffle(first_two)
             first_two.sort(key=lambda key: len(self._samples[key]))
             if not self._take_samples(first_two, until):
-                return
+                return False
 
     def _is_enough(self, result: Measurement) -> bool:
         return (

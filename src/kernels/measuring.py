@@ -79,12 +79,12 @@ class _Server:
         measured = bench.results.get(candidate.key) if outcome.status == "measured" else None
         return {**asdict(outcome), "key": candidate.key, "times": measured and _summary(measured)}
 
-    def _race(self, keys: list[str], seconds: float) -> dict[str, Any]:
-        """Let some candidates race."""
+    def _race(self, seconds: float, within: float, most: int) -> dict[str, Any]:
+        """Let the fastest candidates race; gives the times of all."""
         bench = self._bench
         assert bench is not None
-        bench.run_race(keys, time.monotonic() + seconds)
-        return {key: _summary(bench.results[key]) for key in keys}
+        bench.race.run(time.monotonic() + seconds, within, most)
+        return {key: _summary(measured) for key, measured in bench.results.items()}
 
 
 def _summary(measured: Measurement) -> dict[str, Any]:

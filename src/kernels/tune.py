@@ -50,9 +50,10 @@ _LARGEST_BATCH = 256
 _FAIR_TRIES = 8
 #: Known configs that are measured again beside new ones.
 _ANCHORS = 2
-#: Who is within this of the fastest after one sample takes part in a visit's race, at most so many.
+#: Who is within this of the fastest takes part in a visit's race, at most so many, so long.
 _FINALIST = 1.3
 _MOST_FINALISTS = 8
+_LONGEST_RACE = 60.0
 #: Statuses after which the measuring process can't be trusted.
 _BROKEN = frozenset({"failed"})
 
@@ -398,7 +399,7 @@ class _Tuner:
         task = visit.task
         timed = []
         for anchor in task.fastest[:_ANCHORS]:
-            if self._ask(anchor) is not None:
+            if self._answer(anchor)["times"] is not None:
                 timed.append(anchor)
         for place, candidate in enumerate(visit.candidates):
             if time.monotonic() >= until and place > 0:
@@ -433,11 +434,6 @@ class _Tuner:
         right = next((known for known in task.fastest if known.key in self._entered), None)
         return right is not None and self._answer(right)["status"] == "measured"
 
-    def _ask(self, candidate: Candidate[Any]) -> dict[str, Any] | None:
-        """Enter a known candidate into the race; None if that fails."""
-        answer = self._answer(candidate)
-        return answer if answer["times"] is not None else None
-
     def _answer(self, candidate: Candidate[Any]) -> dict[str, Any]:
         """Have a candidate tried in the measuring process, whatever happens to it."""
         request = {
@@ -462,33 +458,28 @@ class _Tuner:
         """Let the fastest of a visit race, and record their times."""
         times = {candidate.key: task.known[candidate.key][0] for candidate in timed}
         limit = _FINALIST * min(times.values(), default=0.0)
-        finalists = [candidate for candidate in timed if times[candidate.key] <= limit]
-        finalists.sort(key=lambda candidate: times[candidate.key])
-        finalists = finalists[:_MOST_FINALISTS]
-        # After a crash the measuring process knows nobody.
-        finalists = [
-            candidate
-            for candidate in finalists
-            if candidate.key in self._entered or self._ask(candidate) is not None
-        ]
-        if not finalists:
+        for candidate in timed:
+            # After a crash the measuring process knows nobody.
+            if candidate.key not in self._entered and times[candidate.key] <= limit:
+                self._answer(candidate)
+        if not self._entered:
             return
-        seconds = max(0.0, min(until - time.monotonic(), 60.0))
+        seconds = max(0.0, min(until - time.monotonic(), _LONGEST_RACE))
         request = {
             "do": "race",
-            "keys": [candidate.key for candidate in finalists],
             "seconds": seconds,
+            "within": _FINALIST,
+            "most": _MOST_FINALISTS,
         }
         try:
             results = self._worker.call(request, seconds + self._timeout)
         except WorkerError:
             self._entered.clear()
             return
-        for candidate in finalists:
-            times_of = results[candidate.key]
-            if times_of["samples"] >= task.known[candidate.key][2]:
-                entered = self._entered[candidate.key]
-                self._record(task, candidate, {**entered, "times": times_of}, is_new=False)
+        for candidate in timed:
+            entered, raced = self._entered.get(candidate.key), results.get(candidate.key)
+            if entered and raced and raced["samples"] >= task.known[candidate.key][2]:
+                self._record(task, candidate, {**entered, "times": raced}, is_new=False)
 
     def _open(self, task: _Task) -> bool:
         """Set a problem up in the measuring process; false if that can't be done."""
@@ -513,7 +504,7 @@ class _Tuner:
         self._worker.close()
         if self._open(task):
             for anchor in task.fastest[:1]:
-                self._ask(anchor)
+                self._answer(anchor)
 
     def _record(
         self,

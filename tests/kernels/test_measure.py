@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from itertools import cycle
 from statistics import median
 from typing import Any
@@ -36,7 +37,7 @@ RECORDED = {
 class Recorded:
     """Replays runs that were recorded, and counts what was asked for."""
 
-    def __init__(self, runs: dict[str, tuple[float, ...]], resolution: float = 0.0) -> None:
+    def __init__(self, runs: Mapping[str, tuple[float, ...]], resolution: float = 0.0) -> None:
         self._runs = {key: cycle(times) for key, times in runs.items()}
         self._resolution = resolution
         self.asked: list[tuple[str, int]] = []

@@ -1,3 +1,3 @@
-from foretune.kernels.faulty.solver import FaultySolver
+from tests.kernels.extra_operations.faulty.solver import FaultySolver
 
 SOLVER = FaultySolver("FaultySlow")

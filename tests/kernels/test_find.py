@@ -1,0 +1,157 @@
+"""Finding: candidates are ranked, the rest has reasons, and limits hold."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foretune
+from foretune.errors import InputError
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.find import find
+from foretune.kernels.found import Found
+from foretune.kernels.measure import MeasureOptions
+from foretune.kernels.problem import Problem
+from foretune.kernels.problem_text import parse_problem
+from foretune.kernels.registry import solver, solvers
+from foretune.kernels.runtime.device import open_device
+from foretune.kernels.solver import Solver
+from foretune.kernels.store import Store
+from tests.kernels.faulty_server import add_operation
+
+add_operation()
+
+QUICK = MeasureOptions(rounds=3, most_samples=5, warm_up_ms=1.0)
+GROUPED = ConvProblem("F", 2, 8, (10, 10), 8, (3, 3), groups=8, layout="NHWC")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "found.db")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    store = Store(tmp_path_factory.mktemp("find") / "found.db")
+    return find(GROUPED, "cpu", budget=60.0, store=store, options=QUICK)
+
+
+def test_candidates_are_ranked(found: Found) -> None:
+    times = [solution.time_ms for solution in found.solutions]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert all(
+        solution.low_ms <= solution.time_ms <= solution.high_ms for solution in found.solutions
+    )
+    assert {"ConvNaive", "ConvDepthwise"} <= {solution.solver for solution in found.solutions}
+    assert found.solutions[0].samples >= QUICK.rounds
+    assert not found.is_stored
+
+
+def test_whoever_is_left_out_has_a_reason(found: Found) -> None:
+    reasons = {left.candidate: left.reason for left in found.left_out}
+    assert reasons["ConvMatrixCoreGemm"]
+    assert all(reasons.values())
+    solvers = {solution.solver for solution in found.solutions}
+    assert not solvers & set(reasons)
+
+
+def test_more_than_defaults_are_tried(found: Found) -> None:
+    depthwise = [
+        solution.config for solution in found.solutions if solution.solver == "ConvDepthwise"
+    ]
+    assert len(set(depthwise)) == len(depthwise) > 1
+
+
+def test_asked_again_the_store_answers(store: Store) -> None:
+    problem = parse_problem("faulty batch=2 size=64 dtype=FP16")
+    first = find_good(problem, store)
+    again = find_good(problem, store)
+    assert again.is_stored
+    assert again.solutions == first.solutions
+    anew = find_good(problem, store, enforce=True)
+    assert not anew.is_stored
+
+
+def find_good(problem: Problem, store: Store, **options: Any) -> Found:
+    """Find among solvers of the operation "faulty" that do no harm to this process."""
+    harmless = ("FaultyNaive", "FaultyGood", "FaultyUnbuildable", "FaultyHungry", "FaultySlow")
+    kept = tuple(solver for solver in solvers("faulty") if solver.id in harmless)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretune.kernels.find.solvers", {"faulty": kept}.__getitem__)
+        return find(problem, "cpu", budget=20.0, store=store, options=QUICK, **options)
+
+
+def test_failures_cost_their_candidate(store: Store) -> None:
+    answer = find_good(parse_problem("faulty batch=16 size=65536"), store)
+    reasons = {left.candidate.partition("{")[0]: left.reason for left in answer.left_out}
+    assert reasons["FaultyHungry"].startswith("OutOfDeviceMemoryError")
+    assert reasons["FaultyUnbuildable"].startswith("CompileError")
+    # Never run: a sixteenth of its work told that it would lose.
+    assert "would take" in reasons["FaultySlow"]
+    good = [found for found in answer.solutions if found.solver == "FaultyGood"]
+    assert len(good) == 5
+
+
+def test_a_workspace_limit_leaves_out(store: Store) -> None:
+    answer = find_good(parse_problem("faulty batch=2 size=128"), store, workspace_limit=100)
+    reasons = {left.candidate.partition("{")[0]: left.reason for left in answer.left_out}
+    assert reasons["FaultyHungry"] == "needs 35184372088832 bytes of workspace, the limit is 100"
+
+
+def test_deterministic_leaves_out_what_adds_atomically(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = solver("faulty", "FaultyGood")
+    monkeypatch.setattr(type(good), "adds_atomically", _is_good)
+    problem = parse_problem("faulty batch=2 size=256")
+    free = find_good(problem, store)
+    assert {found.adds_atomically for found in free.solutions} == {True, False}
+    strict = find_good(problem, store, deterministic=True, enforce=True)
+    assert not any(found.adds_atomically for found in strict.solutions)
+    assert any("adds atomically" in left.reason for left in strict.left_out)
+
+
+def _is_good(solver: Solver[Any], *_: object) -> bool:
+    return solver.id == "FaultyGood"
+
+
+def test_a_budget_is_kept_and_something_is_found(store: Store) -> None:
+    problem = replace(GROUPED, batch=3)
+    find(GROUPED, "cpu", budget=60.0, store=store, options=QUICK)
+    start = time.monotonic()
+    answer = find(problem, "cpu", budget=1e-6, store=store, options=QUICK)
+    assert answer.solutions
+    assert any("budget" in left.reason for left in answer.left_out)
+    assert time.monotonic() - start < 60.0
+    # What isn't whole isn't kept.
+    assert store.get(problem, open_device("cpu").properties) is None
+
+
+def test_tensors_that_do_not_fit_are_told(store: Store) -> None:
+    with pytest.raises(InputError, match="don't fit on"):
+        find(ConvProblem("F", 2**20, 2**10, (64, 64), 64, (1, 1)), "cpu", store=store)
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, float("nan")])
+def test_a_budget_is_above_zero(store: Store, budget: float) -> None:
+    with pytest.raises(InputError, match="budget: expected seconds above 0"):
+        find(GROUPED, "cpu", budget=budget, store=store)
+
+
+def test_the_public_name_takes_keys_and_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretune.kernels.find._user_store", lambda: Store(tmp_path / "found.db"))
+    key = "8-10-10-3x3-8-8-8-2-0x0-1x1-1x1-0-NHWC-NHWC-NHWC-FP32-F_g8"
+    answer = foretune.find(key, "cpu", budget=0.5)
+    assert answer.problem == GROUPED
+    assert answer.solutions
+    with pytest.raises(InputError, match="3 problems"):
+        foretune.find("MIOpenDriver conv -F 0", "cpu")
+    with pytest.raises(InputError, match="unknown device"):
+        foretune.find(key, "abacus")
