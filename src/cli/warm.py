@@ -265,9 +265,11 @@ def _system_folder(
         if not folder.is_dir():
             raise InputError("there is no such folder", options.system)
         return folder
-    if installation is None or installation.release is None:
+    if installation is None:
         return None
-    return installation.system_folder if installation.release.version == version else None
+    # Of a library that doesn't say its release, the user's word on it is taken.
+    is_it = installation.release is None or installation.release.version == version
+    return installation.system_folder if is_it else None
 
 
 def _problems(

@@ -213,7 +213,8 @@ def choose_release(
     if text is None:
         if installed is None:
             what = (
-                f"{installation.library} doesn't say which release it is, or is another"
+                f"{installation.library} doesn't say which release it is, or is of one that isn't "
+                "known"
                 if installation
                 else "there is no MIOpen on this machine"
             )

@@ -190,6 +190,10 @@ def test_the_installed_miopen_says_what_is_not(
     assert other["system"] == 0
     named = to_json("warm", log, "--arch", "gfx942", "--miopen", "3.4.0.", "--system", str(shipped))
     assert named["system"] == 1
+    # A library that doesn't say its release is taken for the one that is named.
+    installed = Installation(Path("lib"), None, shipped)
+    assert to_json("warm", log, *WHERE, "--out", "unnamed")["system"] == 1
+    assert main(["warm", log, "--arch", "gfx942", "--out", "unnamed"]) == 2
 
 
 def test_another_process_is_waited_for_and_named(
