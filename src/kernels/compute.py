@@ -133,7 +133,9 @@ def compute(
             raise InputError("can't be written", "out")
         check_overlap(target.view, [(name, given.view) for name, given in arguments.items()])
         if solver is None:
-            candidate = session.found(problem, deterministic, workspace_limit, budget, config)
+            if config is not None:
+                raise InputError("a config goes with a solver: name that too", "solver")
+            candidate = session.fastest(problem, deterministic, workspace_limit, budget)
         else:
             key = config if isinstance(config, str | None) else Config(config).key
             candidate = session.candidate(problem, solver, key, deterministic)
@@ -180,7 +182,9 @@ class _Session:
         self._executor = Executor(self.device)
         self._workspaces: dict[int, Buffer] = {}
         self._lock = threading.RLock()
-        # Checking takes longer than launching.
+        # Checking takes longer than launching; and an answer of find that isn't complete is in no
+        # store.
+        self.fastest: Callable[..., Candidate[Any]] = lru_cache(maxsize=1024)(self._fastest)
         self.candidate: Callable[..., Candidate[Any]] = lru_cache(maxsize=1024)(self._checked)
 
     def reaches(self, place: str) -> bool:
@@ -211,17 +215,10 @@ class _Session:
             raise InputError(f"{candidate.key} adds atomically: it isn't deterministic", "solver")
         return candidate
 
-    def found(
-        self,
-        problem: Problem,
-        deterministic: bool,
-        workspace_limit: int | None,
-        budget: float,
-        config: object,
+    def _fastest(
+        self, problem: Problem, deterministic: bool, workspace_limit: int | None, budget: float
     ) -> Candidate[Any]:
         """Choose what is known to be the fastest."""
-        if config is not None:
-            raise InputError("a config goes with a solver: name that too", "solver")
         naive = naive_solver(problem.operation)
         reason = naive.why_not(problem, self.properties)
         if reason is not None:

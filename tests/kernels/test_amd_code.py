@@ -30,6 +30,8 @@ from foretune.kernels.solver import KernelSource, Solver
 LOCAL_BYTES = 65536
 #: Configs beside the default one, for each solver and arch.
 SAMPLE = 3
+#: Kernels of one solver and arch at most.
+MOST = 24
 #: Whether to take all shapes and kinds, which takes long. Else each arch takes one shape of two
 #: kinds in three, others than the next arch, so that CI has it done in three minutes.
 ALL_PROBLEMS = "FORETUNE_ALL_PROBLEMS" in os.environ
@@ -113,18 +115,24 @@ def _kernels(solver: Solver[Any], arch: str) -> tuple[frozenset[KernelSource], .
         for problem in _some(kind, generator, (place + turn) % 3 == 2 and len(kinds) > 3)
     ]
     plans = [solver.plan(p, solver.default_config(p, device)) for p in problems]
-    defaults = {launch.kernel for plan in plans for launch in plan.launches}
+    defaults = _limited({launch.kernel for plan in plans for launch in plan.launches}, SAMPLE)
     sampled: set[KernelSource] = set()
     for problem in generator.sample(problems, min(SAMPLE, len(problems))):
         config = solver.space(problem, device).sample(2, seed=generator.randrange(1000))[-1]
         sampled |= {launch.kernel for launch in solver.plan(problem, config).launches}
-    return frozenset(defaults), frozenset(sampled - defaults)
+    return frozenset(defaults), frozenset(_limited(sampled - defaults, len(defaults)))
 
 
 def _some(problems: list[Any], generator: random.Random, is_left_out: bool) -> list[Any]:
     if ALL_PROBLEMS:
         return problems
     return [] if is_left_out else [generator.choice(problems)]
+
+
+def _limited(kernels: set[KernelSource], taken: int = 0) -> set[KernelSource]:
+    order = sorted(kernels, key=repr)
+    random.Random(0).shuffle(order)
+    return kernels if ALL_PROBLEMS else set(order[: MOST - taken])
 
 
 def _all_solvers() -> list[Solver[Any]]:
