@@ -281,6 +281,10 @@ class _Tuner:
             if not budget > 0:
                 raise InputError(f"expected seconds above 0, got {budget}", "budget")
             self._until = self._start + budget
+        try:
+            self._worker.call({"do": "describe"}, self._timeout)
+        except WorkerError as error:
+            raise RuntimeError(f"the measuring process doesn't start: {error.reason}") from None
         self._journal.use_device(self._properties)
         facts = {
             "budget": budget,

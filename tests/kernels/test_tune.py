@@ -17,7 +17,8 @@ from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.journal import Journal, Trial
 from foretune.kernels.measure import MeasureOptions
-from foretune.kernels.problem_text import expand_problems, format_problem
+from foretune.kernels.problem_text import expand_problems
+from foretune.kernels.runtime.device import open_device
 from foretune.kernels.tune import TuneReport, tune
 from tests.kernels.faulty_server import add_operation
 
@@ -62,6 +63,7 @@ def faulty_run(
         ("FaultyCrashing", "crashed", "SIGSEGV"),
         ("FaultyHanging", "hung", "took more than 8 s"),
         ("FaultyWrong", "wrong", "differs from the naive solver by 0.0"),
+        ("FaultySpoiling", "wrong", "differs from the naive solver by 0."),
         ("FaultyUnbuildable", "compile error", "error"),
         ("FaultyHungry", "out of memory", "35184372088832 bytes"),
         ("FaultySlow", "too slow", "or more, the fastest takes"),
@@ -84,7 +86,7 @@ def test_good_candidates_are_measured_beside_bad_ones(
     report, trials = faulty_run
     good = [trial for (solver, _), trial in trials.items() if solver == "FaultyGood"]
     assert len(good) == GOOD_CONFIGS
-    # One of them followed the solver that spoils the inputs.
+    # Some of them come after the solver that spoils the inputs.
     assert {trial.status for trial in good} == {"measured"}
     assert all(trial.time_ms and trial.time_ms > 0 and trial.error == 0 for trial in good)
     assert trials["FaultyNaive", "THREADS=64"].status == "measured"
@@ -103,55 +105,69 @@ def test_shares_of_time_add_up(
 
 
 def test_nothing_is_tried_twice(journal: Journal) -> None:
-    text = "faulty batch=2 size=300"
-    first = tune_faulty(journal, text, sample=1, timeout=3.0)
-    second = tune_faulty(journal, text, sample=1, timeout=3.0)
-    third = tune_faulty(journal, text, sample=3, timeout=3.0)
-    assert (first.statuses.total(), second.statuses.total()) == (9, 0)
-    assert dict(third.statuses) == {"measured": 2}
+    text = "faulty batch=1 size=300|301"
+    first = tune_faulty(journal, text, sample=1)
+    second = tune_faulty(journal, text, sample=1)
+    third = tune_faulty(journal, text, sample=3)
+    assert (first.statuses.total(), second.statuses.total()) == (4, 0)
+    assert dict(third.statuses) == {"measured": 4}
     assert first.is_complete
     assert second.is_complete
 
 
+def test_a_budget_ends_a_run_and_leaves_the_rest(journal: Journal) -> None:
+    text = "faulty batch=1 size=300|301|302"
+    first = tune_faulty(journal, text, budget=1e-6)
+    assert not first.is_complete
+    assert first.statuses.total() < 3 * (GOOD_CONFIGS + 1)
+    rest = tune_faulty(journal, text)
+    assert rest.is_complete
+    assert first.statuses.total() + rest.statuses.total() == 3 * (GOOD_CONFIGS + 1)
+
+
 def test_solvers_that_are_not_applicable_are_listed(journal: Journal) -> None:
-    tune_faulty(journal, "faulty batch=2 size=300 dtype=BF16", budget=0.01, timeout=3.0)
+    tune_faulty(journal, "faulty batch=1 size=300", budget=1e-6)
     trial = by_candidate(journal)["FaultyHungry", ""]
-    assert (trial.status, trial.reason) == ("not applicable", "takes FP32")
+    assert (trial.status, trial.reason) == (
+        "not applicable",
+        "spares problems of a batch of one",
+    )
 
 
 def test_tensors_that_do_not_fit_are_recorded(journal: Journal) -> None:
-    report = tune_faulty(journal, "faulty batch=1024 size=1073741824", sample=1)
+    report = tune_faulty(journal, "faulty batch=1 size=1099511627776", sample=1)
     assert set(report.statuses) == {"out of memory"}
     assert report.is_complete
 
 
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+_PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from foretune.kernels.journal import Journal
+from tests.kernels.test_tune import tune_faulty
+tune_faulty(Journal(sys.argv[2]), sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("seen", [1, 7])
+def test_a_killed_run_goes_on(tmp_path: Path, seen: int) -> None:
     path = tmp_path / "run.journal"
-    problem = ConvProblem("F", 2, 4, (6, 6), 4, (3, 3))
-    program = (
-        "import sys\n"
-        "from foretune.kernels.journal import Journal\n"
-        "from foretune.kernels.problem_text import parse_problem\n"
-        "from foretune.kernels.tune import tune\n"
-        "problems = [parse_problem(text) for text in sys.argv[2:]]\n"
-        "tune(problems, Journal(sys.argv[1]), 'cpu', sample=2, workers=1)\n"
-    )
-    texts = [format_problem(problem), format_problem(ConvProblem("B", 2, 4, (6, 6), 4, (3, 3)))]
-    process = subprocess.Popen([sys.executable, "-c", program, str(path), *texts])
-    while recorded(path) < 2 and process.poll() is None:
-        time.sleep(0.02)
+    text = "faulty batch=1 size=300|301|302"
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen([sys.executable, "-c", _PROGRAM, root, str(path), text])
+    while recorded(path) < seen and process.poll() is None:
+        time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = recorded(path)
-    assert before >= 2
-    with_rest = Journal(path)
-    report = tune(
-        [problem, ConvProblem("B", 2, 4, (6, 6), 4, (3, 3))], with_rest, "cpu", sample=2, workers=1
-    )
-    candidates = [trial for trial in with_rest.trials() if trial.config]
-    with_rest.close()
+    assert before >= seen
+    journal = Journal(path)
+    report = tune_faulty(journal, text)
+    after = [trial for trial in journal.trials() if trial.config]
+    journal.close()
     assert report.is_complete
-    assert report.statuses.total() == len(candidates) - before
+    assert len(after) == 3 * (GOOD_CONFIGS + 1)
+    assert report.statuses.total() == len(after) - before
 
 
 def recorded(path: Path) -> int:
@@ -165,6 +181,13 @@ def recorded(path: Path) -> int:
         return 0
     finally:
         database.close()
+
+
+def test_a_measuring_process_that_does_not_start_records_nothing(journal: Journal) -> None:
+    with pytest.raises(RuntimeError, match=r"doesn't start: ModuleNotFoundError"):
+        tune(expand_problems("faulty batch=1 size=9"), journal, "cpu", server="no.such:server")
+    journal.use_device(open_device("cpu").properties)
+    assert not by_candidate(journal)
 
 
 @pytest.mark.parametrize("wrong", [{"budget": 0.0}, {"budget": float("nan")}, {"sample": 0}])

@@ -25,7 +25,7 @@ KERNEL faulty(GLOBAL elem* x, GLOBAL elem* y, const Sizes s) {
 #elif IS_WRONG
     value = 3.0f * WIDEN(x[i]);
 #elif IS_SLOW
-    for (int turn = 0; turn < 3000; ++turn) value = FMA(value, 1.0f + 1e-9f * (value > 1e30f), 0.0f);
+    for (int turn = 0; turn < 10000; ++turn) value = FMA(value, 1.0f + 1e-9f * (value > 1e30f), 0.0f);
 #elif IS_NO_KERNEL
     this is no kernel
 #endif

@@ -30,7 +30,10 @@ class FaultySolver(Solver[Any]):
         self._configs = configs
 
     def why_not(self, problem: Any, device: DeviceProperties) -> str | None:
-        return "takes FP32" if self.id == "FaultyHungry" and problem.dtype != "FP32" else None
+        is_harmless = self.id in ("FaultyGood", "FaultyNaive")
+        return (
+            "spares problems of a batch of one" if problem.batch == 1 and not is_harmless else None
+        )
 
     def space(self, problem: Any, device: DeviceProperties) -> Space:
         return Space((Tunable("THREADS", self._configs, self._configs[-1]),))
