@@ -7,7 +7,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from io import BufferedReader
 from itertools import pairwise
 from typing import IO, Any
@@ -159,7 +160,7 @@ class LogReader:
         for command, is_logged in _commands(text):
             match = DRIVER_COMMAND.search(command)
             if match and match[1].startswith("conv"):
-                yield _parse_command(number, command, is_logged)
+                yield replace(_parse_command(command, is_logged), number=number)
             elif match:
                 self.other_operations[match[1]] += 1
 
@@ -261,12 +262,14 @@ def _commands(text: str) -> Iterator[tuple[str, bool]]:
         yield text[start:end].strip(), bool(_LOGGED.search(text[:start]))
 
 
-def _parse_command(number: int, text: str, is_logged: bool) -> ProblemLine:
+# A program asks for the same convolutions in every step.
+@lru_cache(maxsize=4096)
+def _parse_command(text: str, is_logged: bool) -> ProblemLine:
+    """Problems of a command, or its error; as line 0."""
     whole = _LOGGED_COMMAND.match(text)
     if is_logged and not whole:
         # Flags that are missing would be taken for the driver's defaults.
-        return ProblemLine(
-            number, text, (), InputError("the line breaks off, or another was written into it")
-        )
-    line = parse_line(number, text)
-    return parse_line(number, whole[0]) if line.error and whole else line
+        error = InputError("the line breaks off, or another was written into it")
+        return ProblemLine(0, text, (), error)
+    line = parse_line(0, text)
+    return parse_line(0, whole[0]) if line.error and whole else line

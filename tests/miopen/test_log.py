@@ -205,3 +205,14 @@ def test_any_problem_is_found_in_any_noise(asked: list[object], noise: str) -> N
     text = "\n".join([noise, *lines, noise])
     reader = LogReader(enumerate(text.split("\n"), 1), IssueLog("a.log"))
     assert [problem for line in reader for problem in line.problems] == asked
+
+
+def test_what_is_asked_for_again_keeps_its_own_line(tmp_path: Path) -> None:
+    good, bad = "./bin/MIOpenDriver conv -F 1", "./bin/MIOpenDriver conv -n two"
+    path = tmp_path / "a.log"
+    path.write_text(f"{good}\n{bad}\nnoise\n{good}\n{bad}\n")
+    lines = list(read_log(path))
+    assert [(line.number, len(line.problems)) for line in lines] == [(1, 1), (2, 0), (4, 1), (5, 0)]
+    assert [str(line.error) for line in lines if line.error] == [
+        "driver line, -n: expected a whole number, got 'two'"
+    ] * 2
