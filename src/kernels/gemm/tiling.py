@@ -225,8 +225,11 @@ def _processor_constraints(device: DeviceProperties) -> Iterator[Constraint]:
 
 
 def _processor_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]:
+    """Take tiles as large as leave every core two of them, else shares of K."""
     tile_m = _power_near(matrices.m, 8, 64)
     tile_n = _power_near(matrices.n, 16, 128)
+    while tile_n > 32 and matrices.tiles(tile_m, tile_n) < 2 * device.compute_units:
+        tile_n //= 2
     tiles = matrices.tiles(tile_m, tile_n)
     split = 1
     while tiles * split < device.compute_units and split * 256 <= matrices.k:
