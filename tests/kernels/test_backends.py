@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from functools import cache
 from typing import Any
@@ -187,6 +188,24 @@ def test_parts_are_views(device: Device) -> None:
     part.free()
     device.read(whole, out)
     assert (out == expected).all()
+    whole.free()
+
+
+def test_a_bound_launch_keeps_parts_that_nobody_else_holds(device: Device) -> None:
+    data = np.arange(3 * WORKSPACE_ALIGNMENT, dtype=np.float32)
+    whole = device.upload(data)
+    add_one = _kernel(device, "scale_and_add").bind(
+        (1, 1, 1),
+        THREADS,
+        [whole.part(WORKSPACE_ALIGNMENT, WORKSPACE_ALIGNMENT), pack(5), pack(1.0), pack(1.0)],
+    )
+    gc.collect()
+    add_one()
+    device.synchronize()
+    out = np.empty_like(data)
+    device.read(whole, out)
+    data[WORKSPACE_ALIGNMENT // 4 :][:5] += 1
+    assert (out == data).all()
     whole.free()
 
 

@@ -245,11 +245,16 @@ class OpenCLKernel(Kernel):
             value: Any = argument.memory if isinstance(argument, OpenCLBuffer) else argument
             kernel.set_arg(place, value)
         size = (grid[0] * threads, grid[1], grid[2])
-        return OpenCLLaunch(self._queue, kernel, size, (threads, 1, 1), self._spare)
+        launch = OpenCLLaunch(self._queue, kernel, size, (threads, 1, 1), self._spare)
+        # A kernel object doesn't keep the memory that it was given, parts of it least of all.
+        launch.kept = tuple(arguments)
+        return launch
 
 
 class OpenCLLaunch:
     """A kernel object with its arguments; whoever drops it gives the object back."""
+
+    kept: tuple[LaunchArgument, ...] = ()
 
     def __init__(
         self,
