@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from foretune.cli.extras import tune_extra
@@ -76,27 +77,28 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("there is no such folder", str(out.parent))
     if options.workers is not None and options.workers < 1:
         raise InputError(f"expected at least 1, got {options.workers}", "--workers")
-    journal = Journal(out.with_suffix(".journal"))
-    try:
-        with progress() as show:
-            report = tune(
-                problems,
-                journal,
-                options.device,
-                budget=options.budget,
-                sample=options.sample,
-                seed=options.seed,
-                timeout=options.timeout,
-                workers=options.workers,
-                show=show,
-            )
-    finally:
-        # What was measured before an interrupt is worth as much.
+    with closing(Journal(out.with_suffix(".journal"))) as journal:
+        try:
+            with progress() as show:
+                report = tune(
+                    problems,
+                    journal,
+                    options.device,
+                    budget=options.budget,
+                    sample=options.sample,
+                    seed=options.seed,
+                    timeout=options.timeout,
+                    workers=options.workers,
+                    show=show,
+                )
+        except KeyboardInterrupt:
+            # What was measured before is worth as much.
+            export(journal, out)
+            raise
         rows = export(journal, out)
-    print(_winners(journal), end="")
+        print(_winners(journal), end="")
     print(_summary(report))
     print(f"{out}: {rows} rows; {out.with_suffix('.md')} says what they are")
-    journal.close()
     return 0
 
 

@@ -18,6 +18,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from contextlib import closing
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -102,23 +103,20 @@ class Store:
         text = self._answers.get(context_id(device), format_problem(problem))
         if text is None:
             return None
-        answer = json.loads(text)
-        if answer["deterministic"] and not deterministic:
+        found, limit, is_deterministic = _read_answer(text)
+        if is_deterministic and not deterministic:
             return None
-        limit = answer["workspace_limit"]
         if limit is not None and (workspace_limit is None or workspace_limit > limit):
             return None
-        answer["found"]["is_stored"] = True
-        kept = [
+        if workspace_limit is None and not deterministic:
+            return found
+        kept = tuple(
             solution
-            for solution in answer["found"]["solutions"]
-            if (workspace_limit is None or solution["workspace"] <= workspace_limit)
-            and not (deterministic and solution["adds_atomically"])
-        ]
-        if not kept and (workspace_limit is not None or deterministic):
-            return None
-        answer["found"]["solutions"] = kept
-        return Found.from_dict(answer["found"])
+            for solution in found.solutions
+            if (workspace_limit is None or solution.workspace <= workspace_limit)
+            and not (deterministic and solution.adds_atomically)
+        )
+        return replace(found, solutions=kept) if kept else None
 
     def put(
         self,
@@ -297,6 +295,14 @@ class _FolderAnswers(_Answers):
                 continue
             if (context, problem) not in self._merged or self._merged[context, problem][0] <= at:
                 self._merged[context, problem] = (at, answer)
+
+
+@lru_cache(maxsize=4096)
+def _read_answer(text: str) -> tuple[Found, int | None, bool]:
+    """Give an answer with the limits that it was found under; most are asked for again."""
+    answer = json.loads(text)
+    found = replace(Found.from_dict(answer["found"]), is_stored=True)
+    return found, answer["workspace_limit"], answer["deterministic"]
 
 
 def context_facts(device: DeviceProperties) -> str:

@@ -11,7 +11,7 @@ left goes to the others. Within a solver every other config is a neighbour of it
 (`foretune.kernels.search.ConfigSearch`). So a small budget is spent where winners are, and with
 none every config of every applicable solver is tried.
 
-Kernels are built in parallel child processes, one visit ahead. Measuring happens in one more
+Kernels are built in parallel child processes, a few visits ahead. Measuring happens in one more
 child: a crash, a hang or a wrong result costs one config, which is recorded with its reason.
 """
 
@@ -46,6 +46,8 @@ SERVER = "foretune.kernels.measuring:serve"
 DEFAULT_TIMEOUT = 60.0
 _FIRST_BATCH = 8
 _LARGEST_BATCH = 256
+#: Visits whose kernels are built together, so that all processors have some.
+_LARGEST_GROUP = 8
 #: Configs that every solver gets before others are preferred.
 _FAIR_TRIES = 8
 #: Known configs that are measured again beside new ones.
@@ -54,8 +56,6 @@ _ANCHORS = 2
 _FINALIST = 1.3
 _MOST_FINALISTS = 8
 _LONGEST_RACE = 60.0
-#: Statuses after which the measuring process can't be trusted.
-_BROKEN = frozenset({"failed"})
 
 
 @dataclass
@@ -265,6 +265,8 @@ class _Tuner:
         self._until = float("inf")
         self._total = 0
         self._done = 0
+        #: Whether the measuring process has the problem of the visit set up.
+        self._is_open = False
         #: Keys of candidates that the measuring process has in its race.
         self._entered: dict[str, dict[str, Any]] = {}
 
@@ -354,22 +356,32 @@ class _Tuner:
             batch = min(2 * batch, _LARGEST_BATCH)
 
     def _built(self, visits: Iterator[_Visit]) -> Iterator[_Visit]:
-        """Build the kernels of the next visit while one is measured; stop when time is up."""
-        coming = self._build(next(visits, None))
-        while coming is not None and time.monotonic() < self._until:
-            visit, coming = coming, self._build(next(visits, None))
-            yield visit
-        for visit in [coming] if coming is not None else []:
+        """Build the kernels of the next visits while some are measured; stop when time is up."""
+        groups = _groups(visits)
+        coming = self._build(next(groups, []))
+        while coming and time.monotonic() < self._until:
+            group, coming = coming, self._build(next(groups, []))
+            for place, visit in enumerate(group):
+                if time.monotonic() >= self._until:
+                    coming = group[place:] + coming
+                    break
+                yield visit
+        for visit in coming:
             for candidate in visit.candidates:
                 visit.task.give_back(candidate)
 
-    def _build(self, visit: _Visit | None) -> _Visit | None:
-        if visit is not None:
-            visit.failures = self._builder.submit(self._build_kernels, visit)
-        return visit
+    def _build(self, group: list[_Visit]) -> list[_Visit]:
+        failures = self._builder.submit(self._build_kernels, group)
+        for visit in group:
+            visit.failures = failures
+        return group
 
-    def _build_kernels(self, visit: _Visit) -> dict[KernelSource, str]:
-        wanted = (_kernels(visit.task.problem, candidate) for candidate in visit.candidates)
+    def _build_kernels(self, group: list[_Visit]) -> dict[KernelSource, str]:
+        wanted = (
+            _kernels(visit.task.problem, candidate)
+            for visit in group
+            for candidate in visit.candidates
+        )
         kernels = list(dict.fromkeys(kernel for few in wanted for kernel in few))
         failures: dict[KernelSource, str] = {}
         some = 2 * self._workers
@@ -426,10 +438,8 @@ class _Tuner:
             # Somebody before it may have spoilt the inputs: once more, with fresh ones.
             self._restart(task)
             answer = self._answer(candidate)
-        if answer["status"] in _BROKEN:
-            self._worker.close()
         self._record(task, candidate, answer)
-        if answer["status"] in (*_BROKEN, "crashed", "hung"):
+        if not self._is_open:
             self._restart(task)
         return answer["times"] is not None
 
@@ -449,12 +459,17 @@ class _Tuner:
         try:
             answer = self._worker.call(request, self._timeout)
         except WorkerDied as error:
+            self._is_open = False
             self._entered.clear()
             is_hung = time.monotonic() - began >= self._timeout
             return _failure("hung" if is_hung else "crashed", error.reason)
         except WorkerError as error:
             return _failure("failed", error.reason)
-        if answer["times"] is not None:
+        if answer["status"] == "failed":
+            # A device that refused once may refuse everything from then on.
+            self._is_open = False
+            self._entered.clear()
+        elif answer["times"] is not None:
             self._entered[candidate.key] = answer
         return answer
 
@@ -478,7 +493,6 @@ class _Tuner:
         try:
             results = self._worker.call(request, seconds + self._timeout)
         except WorkerError:
-            self._entered.clear()
             return
         for candidate in timed:
             entered, raced = self._entered.get(candidate.key), results.get(candidate.key)
@@ -488,6 +502,7 @@ class _Tuner:
     def _open(self, task: _Task) -> bool:
         """Set a problem up in the measuring process; false if that can't be done."""
         self._entered.clear()
+        self._is_open = False
         try:
             # The naive solver computes the reference here, on processors for seconds.
             why_not = self._worker.call({"do": "open", "problem": task.text}, 10 * self._timeout)
@@ -495,6 +510,7 @@ class _Tuner:
             answer = _failure("failed", f"the problem can't be set up: {error.reason}")
         else:
             if "why_not" not in why_not:
+                self._is_open = True
                 return True
             answer = _failure("out of memory", why_not["why_not"])
         for solver in task.searches:
@@ -558,6 +574,20 @@ class _Tuner:
             left = (total - done) * (now - self._start) / new
             text = "trials"
         self._show(f"{text}, {_minutes(left)} left: {task.text}"[:100], done, total)
+
+
+def _groups(visits: Iterator[_Visit]) -> Iterator[list[_Visit]]:
+    """Put visits together, the first alone, then ever more, none of one problem twice."""
+    size = 1
+    group: list[_Visit] = []
+    for visit in visits:
+        if len(group) == size or any(visit.task is other.task for other in group):
+            yield group
+            group = []
+            size = min(2 * size, _LARGEST_GROUP)
+        group.append(visit)
+    if group:
+        yield group
 
 
 def _kernels(problem: Problem, candidate: Candidate[Any]) -> list[KernelSource]:

@@ -117,7 +117,7 @@ def test_deterministic_leaves_out_what_adds_atomically(
 ) -> None:
     good = solver("faulty", "FaultyGood")
     monkeypatch.setattr(type(good), "adds_atomically", _is_good)
-    problem = parse_problem("faulty batch=2 size=256")
+    problem = parse_problem("faulty batch=2 size=256 dtype=FP16")
     free = find_good(problem, store)
     assert {found.adds_atomically for found in free.solutions} == {True, False}
     strict = find_good(problem, store, deterministic=True, enforce=True)

@@ -105,7 +105,7 @@ def test_shares_of_time_add_up(
 
 
 def test_nothing_is_tried_twice(journal: Journal) -> None:
-    text = "faulty batch=1 size=300|301"
+    text = "faulty batch=1 size=300|301 dtype=FP16"
     first = tune_faulty(journal, text, sample=1)
     second = tune_faulty(journal, text, sample=1)
     third = tune_faulty(journal, text, sample=3)
@@ -116,7 +116,7 @@ def test_nothing_is_tried_twice(journal: Journal) -> None:
 
 
 def test_a_budget_ends_a_run_and_leaves_the_rest(journal: Journal) -> None:
-    text = "faulty batch=1 size=300|301|302"
+    text = "faulty batch=1 size=300|301|302 dtype=FP16"
     first = tune_faulty(journal, text, budget=1e-6)
     assert not first.is_complete
     assert first.statuses.total() < 3 * (GOOD_CONFIGS + 1)
@@ -126,12 +126,9 @@ def test_a_budget_ends_a_run_and_leaves_the_rest(journal: Journal) -> None:
 
 
 def test_solvers_that_are_not_applicable_are_listed(journal: Journal) -> None:
-    tune_faulty(journal, "faulty batch=1 size=300", budget=1e-6)
+    tune_faulty(journal, "faulty batch=1 size=300 dtype=FP16", budget=1e-6)
     trial = by_candidate(journal)["FaultyHungry", ""]
-    assert (trial.status, trial.reason) == (
-        "not applicable",
-        "spares problems of a batch of one",
-    )
+    assert (trial.status, trial.reason) == ("not applicable", "spares FP16")
 
 
 def test_tensors_that_do_not_fit_are_recorded(journal: Journal) -> None:
@@ -152,7 +149,7 @@ tune_faulty(Journal(sys.argv[2]), sys.argv[3])
 @pytest.mark.parametrize("seen", [1, 7])
 def test_a_killed_run_goes_on(tmp_path: Path, seen: int) -> None:
     path = tmp_path / "run.journal"
-    text = "faulty batch=1 size=300|301|302"
+    text = "faulty batch=1 size=300|301|302 dtype=FP16"
     root = str(Path(__file__).parents[2])
     process = subprocess.Popen([sys.executable, "-c", _PROGRAM, root, str(path), text])
     while recorded(path) < seen and process.poll() is None:
@@ -185,7 +182,12 @@ def recorded(path: Path) -> int:
 
 def test_a_measuring_process_that_does_not_start_records_nothing(journal: Journal) -> None:
     with pytest.raises(RuntimeError, match=r"doesn't start: ModuleNotFoundError"):
-        tune(expand_problems("faulty batch=1 size=9"), journal, "cpu", server="no.such:server")
+        tune(
+            expand_problems("faulty batch=1 size=9 dtype=FP16"),
+            journal,
+            "cpu",
+            server="no.such:server",
+        )
     journal.use_device(open_device("cpu").properties)
     assert not by_candidate(journal)
 

@@ -31,9 +31,7 @@ class FaultySolver(Solver[Any]):
 
     def why_not(self, problem: Any, device: DeviceProperties) -> str | None:
         is_harmless = self.id in ("FaultyGood", "FaultyNaive")
-        return (
-            "spares problems of a batch of one" if problem.batch == 1 and not is_harmless else None
-        )
+        return "spares FP16" if problem.dtype == "FP16" and not is_harmless else None
 
     def space(self, problem: Any, device: DeviceProperties) -> Space:
         return Space((Tunable("THREADS", self._configs, self._configs[-1]),))
