@@ -40,7 +40,7 @@ _OTHER_REGISTERS = 40
 #: Registers that all threads of a block share.
 _REGISTERS = MappingProxyType({"cuda": 1 << 16, "hip": 1 << 17})
 #: Chunks that a thread may fetch into registers at once.
-_MAX_FETCHED = 16
+_MAX_FETCHED = 8
 _MAX_WORKSPACE = 1 << 30
 #: Blocks in y and z.
 _MAX_GRID = 65535
@@ -92,7 +92,7 @@ class MatrixCoreConv(ConvSolver):
                 tunable("MATRIX", *_matrix_shapes(device, is_async)),
                 tunable("TILE_M", 16, 32, 64, 128, 256),
                 tunable("TILE_N", 16, 32, 64, 128, 256),
-                tunable("TILE_K", 16, 32, 64, 128),
+                tunable("TILE_K", *((16, 32, 64, 128) if is_async else (16, 32, 64))),
                 tunable("WAVES_M", 1, 2, 4),
                 tunable("WAVES_N", 1, 2, 4),
                 tunable("STAGES", *((2, 3, 4, 5, 6) if is_async else (1, 2))),
