@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretune.files import replace_file
-from foretune.kernels.journal import Journal, Trial
+from foretune.kernels.journal import NOT_APPLICABLE, Journal, Trial
 from foretune.kernels.problem_text import parse_problem
 
 #: What each column holds, for the datasheet.
@@ -163,7 +163,7 @@ def _datasheet(
     )
     wins = Counter(solver for solver in _winners(rows).values())
     for solver in sorted({row["solver"] for row in rows}):
-        own = [row for row in rows if row["solver"] == solver and row["config"]]
+        own = [row for row in rows if row["solver"] == solver and row["status"] != NOT_APPLICABLE]
         measured = sum(row["status"] == "measured" for row in own)
         yield f"| {solver} | {len(own)} | {measured} | {wins[solver]} |"
     yield from ("", "## Columns", "", "| column | meaning |", "|---|---|")

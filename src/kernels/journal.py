@@ -17,6 +17,8 @@ from foretune.files import file_system_kind
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.store import NETWORK_FILE_SYSTEMS
 
+#: Status of a solver, with its reason and no config.
+NOT_APPLICABLE = "not applicable"
 _FORMAT = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS device (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);

@@ -28,7 +28,7 @@ from typing import Any
 
 from foretune.errors import InputError
 from foretune.kernels.clocks import clock_facts
-from foretune.kernels.journal import Journal, Trial
+from foretune.kernels.journal import NOT_APPLICABLE, Journal, Trial
 from foretune.kernels.measure import MeasureOptions
 from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import format_problem
@@ -325,11 +325,12 @@ class _Tuner:
             reason = solver.why_not(problem, self._properties)
             if reason is not None:
                 if (solver.id, "") not in known:
-                    self._journal.record(Trial(text, solver.id, "", "not applicable", reason))
+                    self._journal.record(Trial(text, solver.id, "", NOT_APPLICABLE, reason))
                 continue
             space = solver.space(problem, self._properties)
             task.searches[solver] = search = ConfigSearch(space, seed=self._seed)
-            for trial in [trial for (name, _), trial in known.items() if name == solver.id]:
+            own = [trial for (name, _), trial in known.items() if name == solver.id]
+            for trial in [trial for trial in own if trial.status != NOT_APPLICABLE]:
                 # Spaces may have changed between two states of one version.
                 with suppress(InputError):
                     candidate = Candidate(solver, space.parse(trial.config))
