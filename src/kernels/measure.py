@@ -87,7 +87,7 @@ class Measurement:
     --------
     >>> measurement = Measurement((2.0, 1.0, 3.0))
     >>> measurement.time_ms, measurement.quartiles
-    (2.0, (1.0, 3.0))
+    (2.0, (1.5, 2.5))
     """
 
     samples: tuple[float, ...]
@@ -105,8 +105,9 @@ class Measurement:
         """Lower and upper quartile, the spread of the samples."""
         if len(self.samples) == 1:
             return self.samples[0], self.samples[0]
-        low, _, high = quantiles(self.samples, n=4)
-        return max(low, min(self.samples)), min(high, max(self.samples))
+        low, _, high = quantiles(self.samples, n=4, method="inclusive")
+        # Interpolation may step over its neighbours by a rounding.
+        return min(low, self.time_ms), max(high, self.time_ms)
 
     @property
     def interval(self) -> tuple[float, float]:
