@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
 
@@ -68,6 +68,7 @@ def best_tile(
     *,
     is_wide: bool,
     is_async: bool,
+    fits: Callable[[Tile], bool],
     max_workspace: int,
     max_grid: int,
 ) -> tuple[Tile, int]:
@@ -81,12 +82,15 @@ def best_tile(
         Whether wgmma multiplies.
     is_async : bool
         Whether tiles are copied without passing through registers.
+    fits : callable
+        Whether a tile's block has enough registers.
     max_workspace, max_grid : int
         Bytes and blocks that a split may take.
     """
     choices = (
         (_microseconds(extents, tile, split, device), tile, split)
         for tile in _tiles(extents, device, is_wide, is_async)
+        if fits(tile)
         for split in _splits(extents, tile, device, max_workspace, max_grid)
     )
     _, tile, split = min(choices, key=lambda choice: choice[0])

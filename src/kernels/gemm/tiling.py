@@ -163,7 +163,7 @@ def _constraints(matrices: Matrices, device: DeviceProperties) -> Iterator[Const
     )
     yield Constraint(
         ("TILE_M", "TILE_N", "SPLIT_K"),
-        lambda m, n, split: split == 1 or matrices.tiles(m, n) * split <= 32 * device.compute_units,
+        lambda m, n, split: split == 1 or _needs_shares(matrices, device, m, n, split),
         "the grid fills the device without more shares of K",
     )
     yield Constraint(
@@ -208,6 +208,12 @@ def _gpu_constraints(device: DeviceProperties) -> Iterator[Constraint]:
     )
 
 
+def _needs_shares(
+    matrices: Matrices, device: DeviceProperties, tile_m: int, tile_n: int, split: int
+) -> bool:
+    return matrices.tiles(tile_m, tile_n) * split <= 32 * device.compute_units
+
+
 def _processor_constraints(device: DeviceProperties) -> Iterator[Constraint]:
     yield Constraint(
         ("TILE_N", "THREAD_N"), lambda n, each: n // each <= 128, "more than 128 threads"
@@ -248,7 +254,8 @@ def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]
         for tile_m in (8, 16, 32, 64, 128)
         for tile_n in ((128, 256) if tile_m == 8 else (32, 64, 128))
         for split in (1, 2, 4, 8, 16, 32, 64, 128)
-        if split == 1 or matrices.k >= 64 * split
+        if split == 1
+        or (matrices.k >= 64 * split and _needs_shares(matrices, device, tile_m, tile_n, split))
     )
     tile_m, tile_n, split = min(
         candidates, key=lambda candidate: _modelled_cycles(matrices, device, *candidate)

@@ -111,7 +111,8 @@ FUNCTION Line from_reversed(Line line, float direction) {
 
 // Transforms a block's tiles: each thread brings a row of real numbers; threads whose row is below
 // HALF leave with the column of that frequency, its places in reversed order.
-FUNCTION Line transform(Line line, int lane, int row, LOCAL float* re, LOCAL float* im) {
+FUNCTION Line transform(Line line, int lane, int row, LOCAL_POINTER float* re,
+                        LOCAL_POINTER float* im) {
     line = to_reversed(line, -1.0f);
     UNROLL for (int i = 0; i < SIZE; ++i) {
         int frequency = reversed(i);

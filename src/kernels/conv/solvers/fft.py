@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from foretune.kernels.conv.arguments import conv_macros, conv_sizes, is_channels_last
 from foretune.kernels.conv.as_forward import AsForward
 from foretune.kernels.conv.problem import ConvProblem
@@ -14,6 +16,7 @@ from foretune.kernels.space import Tunable
 _FILE = "conv/solvers/fft.cl"
 #: Sides of tiles; the smallest is taken of which at least half are outputs.
 _SIZES = (16, 32)
+_FEWEST_TAPS = 16
 
 
 class FFTConv(TransformDomainConv):
@@ -36,6 +39,8 @@ class FFTConv(TransformDomainConv):
         """Say why not: strides, and filters that leave a tile too few outputs."""
         if problem.stride != (1, 1):
             return "takes strides of 1"
+        if prod(problem.filter_size) < _FEWEST_TAPS:
+            return f"takes filters of {_FEWEST_TAPS} elements or more: smaller ones gain nothing"
         reach = _reach(problem)
         if reach >= _SIZES[-1] * 3 // 4:
             return f"takes filters that reach over less than {_SIZES[-1] * 3 // 4 + 1} elements"

@@ -8,7 +8,7 @@ from math import prod
 from types import MappingProxyType
 
 from foretune.kernels.conv.arguments import conv_macros, in_3d, is_channels_last, tensors
-from foretune.kernels.conv.matrix_default import best_tile
+from foretune.kernels.conv.matrix_default import Tile, best_tile
 from foretune.kernels.conv.matrix_extents import CHUNK, Extents, extents_of, hop, row_grid
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.conv.solver import ConvSolver
@@ -334,16 +334,23 @@ def _default(problem: ConvProblem, device: DeviceProperties) -> Mapping[str, int
     vectors = _vectors(problem)
     is_async = bool(device.backend == "cuda" and vectors["VECTOR_A"] and vectors["VECTOR_B"])
     is_wide = _WGMMA_ROWS in _matrix_shapes(device, is_async)
+    matrix = _WGMMA_ROWS if is_wide else 16
+
+    def fits(tile: Tile) -> bool:
+        sizes = (tile.m, tile.n, tile.k, tile.waves_m, tile.waves_n, device.wave_size)
+        return _fits_registers(device, is_async, matrix, *sizes)
+
     tile, split = best_tile(
         extents_of(problem),
         device,
         is_wide=is_wide,
         is_async=is_async,
+        fits=fits,
         max_workspace=_MAX_WORKSPACE,
         max_grid=_MAX_GRID,
     )
     return {
-        "MATRIX": _WGMMA_ROWS if is_wide else 16,
+        "MATRIX": matrix,
         "TILE_M": tile.m,
         "TILE_N": tile.n,
         "TILE_K": tile.k,
