@@ -132,6 +132,7 @@ class Forest:
         output_trees: npt.NDArray[Any],
         bias: npt.NDArray[np.float64],
         where: str = "forest",
+        _first_leaf_of_node: npt.NDArray[np.intp] | None = None,
     ) -> None:
         self.threshold_counts = threshold_counts.astype(np.intp, copy=False)
         self.thresholds = thresholds
@@ -144,7 +145,10 @@ class Forest:
         self.bias = bias
         self.engine: Engine = "auto"
         self._row_shape = (self.num_features,)
-        self._first_leaf_of_node = self._check(where)
+        # Parts of a forest that was checked need no check of their own.
+        self._first_leaf_of_node = (
+            self._check(where) if _first_leaf_of_node is None else _first_leaf_of_node
+        )
 
     @property
     def num_features(self) -> int:
@@ -253,6 +257,7 @@ class Forest:
             leaves=self.leaves[_ranges(self.tree_leaves, trees)],
             output_trees=self.output_trees[chosen],
             bias=self.bias[chosen],
+            _first_leaf_of_node=self._first_leaf_of_node[nodes],
         )
         part.engine = self.engine
         return part
