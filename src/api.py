@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
@@ -189,7 +189,7 @@ def find(
     from foretune.kernels.find import find as find_on
 
     return find_on(
-        _one_problem(problem) if isinstance(problem, str) else problem,
+        problem if _is_problem(problem) else _one_problem(problem),
         device,
         budget=budget,
         workspace_limit=workspace_limit,
@@ -216,7 +216,11 @@ def _kept_predictor(
     return Predictor(arch, compute_units, risk=risk, family=family, miopen=miopen)
 
 
-def _one_problem(text: str) -> ConvProblem:
+def _is_problem(problem: Problem | str) -> TypeGuard[Problem]:
+    return hasattr(problem, "operation")
+
+
+def _one_problem(text: object) -> ConvProblem:
     if not isinstance(text, str):
         raise InputError(
             f"expected a ConvProblem, a find-db key or a MIOpenDriver line, got {text!r}", "problem"

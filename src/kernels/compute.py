@@ -31,6 +31,7 @@ from foretune.kernels.runtime.fitting import (
     is_aligned,
     is_by_memory,
     lies_as,
+    lies_over_itself,
     order_in,
 )
 from foretune.kernels.solver import Candidate, Plan
@@ -110,6 +111,10 @@ def compute(
     >>> y.shape, float(y[0, 0, 0, 0])
     ((1, 4, 3, 3), 27.0)
     """
+    if not hasattr(problem, "operation"):
+        raise InputError(f"expected one, such as a ConvProblem, got {problem!r}", "problem")
+    if workspace_limit is not None and workspace_limit < 0:
+        raise InputError(f"expected bytes, got {workspace_limit}", "workspace_limit")
     described = {tensor.name: tensor for tensor in tensors(problem)}
     output = next(tensor for tensor in described.values() if tensor.is_output)
     inputs = {name: array for name, array in arrays.items() if array is not None}
@@ -131,12 +136,16 @@ def compute(
         target = _Argument(output, out, "out", session, number)
         if target.view.is_read_only:
             raise InputError("can't be written", "out")
+        if not target.is_direct and lies_over_itself(target.view):
+            raise InputError("some of its elements share memory; give another", "out")
         check_overlap(target.view, [(name, given.view) for name, given in arguments.items()])
         if solver is None:
             if config is not None:
                 raise InputError("a config goes with a solver: name that too", "solver")
             candidate = session.fastest(problem, deterministic, workspace_limit, budget)
         else:
+            if not isinstance(config, str | Mapping | None):
+                raise InputError(f"expected NAME=number,... or a mapping, got {config!r}", "config")
             key = config if isinstance(config, str | None) else Config(config).key
             candidate = session.candidate(problem, solver, key, deterministic)
         plan = _plan(candidate, problem, alpha, beta)
@@ -219,10 +228,6 @@ class _Session:
         self, problem: Problem, deterministic: bool, workspace_limit: int | None, budget: float
     ) -> Candidate[Any]:
         """Choose what is known to be the fastest."""
-        naive = naive_solver(problem.operation)
-        reason = naive.why_not(problem, self.properties)
-        if reason is not None:
-            raise InputError(f"no solver can compute this: {reason}", "problem")
         known = find(
             problem,
             self._name,
@@ -231,6 +236,7 @@ class _Session:
             deterministic=deterministic,
         )
         if not known.solutions:
+            naive = naive_solver(problem.operation)
             return Candidate(naive, naive.default_config(problem, self.properties))
         best = known.solutions[0]
         return self.candidate(problem, best.solver, best.config, deterministic)

@@ -175,6 +175,12 @@ BYTES = {"x": X.astype(np.int8), "w": W.astype(np.int8)}
         (FORWARD, {"x": X, "w": W, "solver": "ConvMagic"}, "^solver: unknown solver 'ConvMagic'"),
         (FORWARD, {"x": X, "w": W, "config": "THREADS=7"}, "^config: 'THREADS=7' is no config"),
         (FORWARD, {"x": X, "w": W, "config": "A=1", "solver": None}, "^solver: a config goes with"),
+        (FORWARD, {"x": X, "w": W, "config": [1]}, "^config: expected NAME=number"),
+        (FORWARD, {"x": X.tolist(), "w": W}, "^x: expected a NumPy array"),
+        (FORWARD, {"x": X.astype(">f4"), "w": W}, "^x: the bytes of its elements are in the order"),
+        (FORWARD, {"x": X, "w": torch.empty(W.shape, device="meta")}, "^w: torch doesn't say"),
+        (FORWARD, {"x": X, "w": W, "workspace_limit": -1}, "^workspace_limit: expected bytes"),
+        ("conv", {"x": X, "w": W}, "^problem: expected one, such as a ConvProblem, got 'conv'$"),
         (FORWARD, {"x": X, "w": W, "device": "tpu"}, "^device: unknown device 'tpu'"),
         (FORWARD, {"x": X, "w": W, "device": "hip"}, "^device: no device; hip: "),
         (FORWARD, {"x": X, "w": W, "stream": 1}, "^stream: a processor has none"),
@@ -227,6 +233,9 @@ def test_an_output_over_an_input_is_refused() -> None:
     x = X.copy()
     with pytest.raises(InputError, match=r"^out: lies over x"):
         compute(same, x=x, w=w, out=x, **NAIVE)
+    one = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), X.shape, 4 * (0,))
+    with pytest.raises(InputError, match=r"^out: some of its elements share memory"):
+        compute(same, x=x, w=w, out=one, **NAIVE)
     fixed = X.copy()
     fixed.flags.writeable = False
     with pytest.raises(InputError, match=r"^out: can't be written"):

@@ -34,6 +34,8 @@ _NUMPY_DTYPES = MappingProxyType(
     }
 )
 _READ_ONLY = 1
+#: What libraries raise for an array that they can't hand out.
+_REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,12 @@ def view_of(array: Any, name: str, stream: int | None = None) -> ArrayView:
     """
     if isinstance(array, np.ndarray):
         itemsize = array.itemsize
+        if not array.dtype.isnative:
+            raise InputError(
+                "the bytes of its elements are in the order of another machine; pass "
+                "array.astype(array.dtype.newbyteorder('='))",
+                name,
+            )
         if any(step % itemsize for step in array.strides):
             raise InputError("elements don't lie at multiples of their size", name)
         return ArrayView(
@@ -100,12 +108,10 @@ def view_of(array: Any, name: str, stream: int | None = None) -> ArrayView:
             not array.flags.writeable,
             array,
         )
-    if not hasattr(array, "__dlpack__"):
-        raise InputError(f"expected a NumPy array or one with __dlpack__, got {type(array)}", name)
     place = place_of(array, name)
     try:
         capsule = _capsule(array, stream if place != "cpu" else None)
-    except (BufferError, RuntimeError, TypeError) as error:
+    except _REFUSALS as error:
         raise InputError(
             f"{type(array).__module__} doesn't give the array: {error}", name
         ) from None
@@ -121,7 +127,14 @@ def place_of(array: Any, name: str) -> str:
     """Name the device that an array lies on."""
     if isinstance(array, np.ndarray):
         return "cpu"
-    kind, index = array.__dlpack_device__()
+    if not (hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")):
+        raise InputError(f"expected a NumPy array or one with __dlpack__, got {type(array)}", name)
+    try:
+        kind, index = array.__dlpack_device__()
+    except _REFUSALS as error:
+        raise InputError(
+            f"{type(array).__module__} doesn't say where the array lies: {error}", name
+        ) from None
     place = _PLACES.get(int(kind))
     if place is None:
         raise InputError(f"lies on a device of DLPack's type {int(kind)}, which isn't known", name)

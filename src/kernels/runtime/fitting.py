@@ -98,6 +98,27 @@ def check_overlap(output: ArrayView, others: Sequence[tuple[str, ArrayView]]) ->
             raise InputError(f"lies over {name}; give another", "out")
 
 
+def lies_over_itself(view: ArrayView) -> bool:
+    """Whether elements share memory, as those of a broadcast array do; true if that isn't clear.
+
+    Examples
+    --------
+    >>> from foretune.kernels.runtime.arrays import view_of
+    >>> array = np.zeros((2, 3))
+    >>> lies_over_itself(view_of(array.T, "x"))
+    False
+    >>> lies_over_itself(view_of(np.broadcast_to(array[:1], (2, 3)), "x"))
+    True
+    """
+    steps = sorted((abs(step), size) for size, step in zip(view.shape, view.strides, strict=True))
+    extent = 1
+    for step, size in steps:
+        if size > 1 and step < extent:
+            return True
+        extent += (size - 1) * step
+    return False
+
+
 def _span(view: ArrayView) -> tuple[int, int]:
     steps = [(size - 1) * step for size, step in zip(view.shape, view.strides, strict=True)]
     low, high = sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + 1
