@@ -17,7 +17,7 @@ import socket
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -100,10 +100,13 @@ class Store:
         deterministic : bool, default False
             Only solutions that don't add atomically.
         """
-        text = self._answers.get(context_id(device), format_problem(problem))
+        text = self._read(context_id(device), format_problem(problem))
         if text is None:
             return None
-        found, limit, is_deterministic = _read_answer(text)
+        try:
+            found, limit, is_deterministic = _read_answer(text)
+        except (ValueError, KeyError, TypeError, AttributeError):  # written by something else
+            return None
         if is_deterministic and not deterministic:
             return None
         if limit is not None and (workspace_limit is None or workspace_limit > limit):
@@ -131,12 +134,35 @@ class Store:
             "deterministic": deterministic,
             "found": found.to_dict(),
         }
-        self._answers.put(
+        self._write(
             context_id(device),
             context_facts(device),
             format_problem(found.problem),
             json.dumps(answer, separators=(",", ":")),
         )
+
+    def _read(self, context: str, problem: str) -> str | None:
+        try:
+            return self._answers.get(context, problem)
+        except sqlite3.DatabaseError as error:
+            if _is_broken(error):
+                self.close()
+                self._files = self._set_aside(error)
+            else:
+                self.note = f"{self.path} can't be read ({error})"
+        return None
+
+    def _write(self, *answer: str) -> None:
+        # What was measured is worth more than that it is kept.
+        try:
+            self._answers.put(*answer)
+        except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and _is_broken(error):
+                self.close()
+                self._files = self._set_aside(error)
+                self._files.put(*answer)
+            else:
+                self.note = f"{self.path} can't be written ({error}), the answer isn't kept"
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -178,10 +204,19 @@ class Store:
                 self.path,
             ) from None
         except sqlite3.DatabaseError as error:
-            broken = path.with_name(f"{path.name}.broken")
+            return self._set_aside(error)
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> _Answers:
+        """Start anew beside a file that can't be used."""
+        path = Path(self.path)
+        broken = path.with_name(f"{path.name}.broken")
+        with suppress(FileNotFoundError):  # another process did it
             path.replace(broken)
-            self.note = f"{path} was no usable database ({error}); it is now {broken}"
-            return _SqliteAnswers(self.path)
+        for ending in ("-wal", "-shm"):
+            # A new database must not take up what the old one hadn't finished.
+            path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+        self.note = f"{path} was no usable database ({error}); it is now {broken}"
+        return _SqliteAnswers(self.path)
 
 
 class _Answers(ABC):
@@ -210,9 +245,17 @@ class _SqliteAnswers(_Answers):
             if path != ":memory:":
                 self._write_ahead()
             self._database.executescript(_SCHEMA)
+            self._check()
         except sqlite3.Error:
             self._database.close()
             raise
+
+    def _check(self) -> None:
+        try:
+            self._database.execute("SELECT context, problem, answer, time FROM found LIMIT 0")
+            self._database.execute("SELECT id, facts FROM context LIMIT 0")
+        except sqlite3.OperationalError as error:
+            raise sqlite3.DatabaseError(str(error)) from None
 
     def _write_ahead(self) -> None:
         # Two processes that open a new file at once: the switch doesn't wait for the other's lock.
@@ -234,14 +277,14 @@ class _SqliteAnswers(_Answers):
         return row[0] if row else None
 
     def put(self, context: str, facts: str, problem: str, answer: str) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-        with closing(self._database.cursor()) as cursor:
-            cursor.execute("INSERT OR IGNORE INTO context VALUES (?, ?)", (context, facts))
-            cursor.execute(
+        # The connection commits at the end of the block, and undoes it if it fails.
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute("INSERT OR IGNORE INTO context VALUES (?, ?)", (context, facts))
+            self._database.execute(
                 "INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?)",
                 (context, problem, answer, time.time()),
             )
-        self._database.execute("COMMIT")
 
     def close(self) -> None:
         self._database.close()
@@ -295,6 +338,11 @@ class _FolderAnswers(_Answers):
                 continue
             if (context, problem) not in self._merged or self._merged[context, problem][0] <= at:
                 self._merged[context, problem] = (at, answer)
+
+
+def _is_broken(error: sqlite3.DatabaseError) -> bool:
+    # The lowest byte is the kind, the others tell more of it.
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @lru_cache(maxsize=4096)

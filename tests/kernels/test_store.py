@@ -6,6 +6,8 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,6 +171,59 @@ def test_a_broken_file_is_put_aside(tmp_path: Path) -> None:
     store = Store(path, tmp_path / "none")
     store.put(found(), DEVICE)
     assert "found.db.broken" in store.note
+    assert store.get(PROBLEM, DEVICE) is not None
+
+
+def _spoilt_pages(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xaa" * (len(content) - 4096)
+    path.write_bytes(content)
+
+
+def _other_tables(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE found (something TEXT)")
+
+
+@pytest.mark.parametrize("spoil", [_spoilt_pages, _other_tables])
+def test_a_file_with_a_broken_inside_is_put_aside(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "found.db"
+    first = Store(path, tmp_path / "none")
+    first.put(found(), DEVICE)
+    first.close()
+    spoil(path)
+    store = Store(path, tmp_path / "none")
+    assert store.get(PROBLEM, DEVICE) is None
+    assert "found.db.broken" in store.note
+    store.put(found(), DEVICE)
+    assert store.get(PROBLEM, DEVICE) is not None
+
+
+@pytest.mark.parametrize("answer", ["{}", "no JSON", "[1, 2]", '{"found": {"problem": 3}}'])
+def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, answer: str) -> None:
+    store = Store(tmp_path / "found.db", tmp_path / "none")
+    store.put(found(), DEVICE)
+    with closing(sqlite3.connect(tmp_path / "found.db", isolation_level=None)) as database:
+        database.execute("UPDATE found SET answer = ?", (answer,))
+    assert store.get(PROBLEM, DEVICE) is None
+    store.put(found(), DEVICE)
+    assert store.get(PROBLEM, DEVICE) is not None
+
+
+def test_an_answer_that_cannot_be_kept_is_told_and_not_lost(tmp_path: Path) -> None:
+    store = Store(tmp_path / "found.db", tmp_path / "none")
+    assert store.get(PROBLEM, DEVICE) is None
+    with closing(sqlite3.connect(tmp_path / "found.db", isolation_level=None)) as database:
+        database.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON found BEGIN SELECT RAISE(FAIL, 'full'); END"
+        )
+        store.put(found(), DEVICE)
+        assert "can't be written (full)" in store.note
+        database.execute("DROP TRIGGER full")
+    store.put(found(), DEVICE)
     assert store.get(PROBLEM, DEVICE) is not None
 
 
