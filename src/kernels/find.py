@@ -90,7 +90,8 @@ def find(
     Raises
     ------
     InputError
-        If there is no such device, or the tensors don't fit on it.
+        If there is no such device, no solver computes such a problem there, or the tensors don't
+        fit on it.
 
     Examples
     --------
@@ -104,11 +105,14 @@ def find(
         raise InputError(f"expected seconds above 0, got {budget}", "budget")
     executor = _kept_executor(device)
     properties = executor.device.properties
+    reason = naive_solver(problem.operation).why_not(problem, properties)
+    if reason is not None:
+        raise InputError(f"no solver can compute this: {reason}", "problem")
     store = _user_store() if store is None else store
-    if not enforce:
-        known = store.get(problem, properties, workspace_limit, deterministic)
-        if known is not None:
-            return known
+    # Looked up even if it isn't wanted: a store that can't be used has to say so before the work.
+    known = store.get(problem, properties, workspace_limit, deterministic)
+    if known is not None and not enforce:
+        return known
     finding = _Finding(problem, executor, budget, workspace_limit, deterministic, options, show)
     found = finding.run()
     if finding.is_complete:
@@ -193,13 +197,16 @@ class _Finding:
     def _try_defaults(self, searches: dict[Solver[Any], ConfigSearch]) -> None:
         first = {solver: search.propose(1) for solver, search in searches.items()}
         chosen = [Candidate(solver, configs[0]) for solver, configs in first.items() if configs]
-        self._build(chosen)
-        for candidate in chosen:
+        some = _processors()
+        for place, candidate in enumerate(chosen):
             if time.monotonic() >= self._until and self._bench.race.best_ms is not None:
                 self._left_out[candidate.key] = "the budget was spent before"
                 self.is_complete = False
-            else:
-                self._attempt(candidate, searches[candidate.solver])
+                continue
+            # A few at a time: nothing built yet, all together can take longer than the budget.
+            if place % some == 0:
+                self._build(chosen[place : place + some])
+            self._attempt(candidate, searches[candidate.solver])
 
     def _try_more(self, searches: dict[Solver[Any], ConfigSearch]) -> None:
         while time.monotonic() < self._search_until:

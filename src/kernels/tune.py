@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from foretune.errors import InputError
@@ -249,6 +250,8 @@ class _Tuner:
     ) -> None:
         if sample is not None and sample < 1:
             raise InputError(f"expected at least 1, got {sample}", "sample")
+        if not 0 < timeout < inf:
+            raise InputError(f"expected seconds above 0, got {timeout}", "timeout")
         self._journal = journal
         self._seed = seed
         self._sample = sample

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import parse_problem
 from foretune.kernels.registry import solver, solvers
 from foretune.kernels.runtime.device import open_device
-from foretune.kernels.solver import Solver
+from foretune.kernels.runtime.executor import Executor
+from foretune.kernels.solver import KernelSource, Solver
 from foretune.kernels.store import Store
 from tests.kernels.faulty_server import add_operation
 
@@ -138,6 +139,42 @@ def test_a_budget_is_kept_and_something_is_found(store: Store) -> None:
     assert store.get(problem, open_device("cpu").properties) is None
 
 
+@pytest.mark.parametrize("dtype", ["INT8", "FP64"])
+def test_a_type_that_nobody_computes_is_told(store: Store, dtype: str) -> None:
+    with pytest.raises(InputError, match=rf"problem: no solver .* not {dtype}"):
+        find(replace(GROUPED, dtype=dtype, weight_dtype=dtype, out_dtype=dtype), "cpu", store=store)
+
+
+def test_a_store_that_cannot_be_used_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("work was begun")
+
+    monkeypatch.setattr("foretune.kernels.find.Bench", refused)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="FORETUNE_CACHE"):
+        find(GROUPED, "cpu", store=Store(tmp_path / "file" / "found.db"), enforce=True)
+
+
+def test_no_more_is_built_than_the_budget_has_time_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    build_many = Executor.build_many
+
+    def counted(self: Executor, wanted: Iterable[KernelSource], *options: Any) -> Any:
+        kernels = list(wanted)
+        asked.append(len(kernels))
+        return build_many(self, kernels, *options)
+
+    monkeypatch.setattr(Executor, "build_many", counted)
+    monkeypatch.setattr("foretune.kernels.find._processors", lambda: 1)
+    answer = find_among(_CONV, replace(GROUPED, batch=4), store, budget=1e-6)
+    assert len(answer.solutions) == 1
+    assert len(asked) == 1
+
+
 def test_tensors_that_do_not_fit_are_told(store: Store) -> None:
     with pytest.raises(InputError, match="don't fit on"):
         find(ConvProblem("F", 2**20, 2**10, (64, 64), 64, (1, 1)), "cpu", store=store)
@@ -163,3 +200,5 @@ def test_the_public_name_takes_keys_and_lines(
         foretune.find("MIOpenDriver conv -F 0", "cpu")
     with pytest.raises(InputError, match="unknown device"):
         foretune.find(key, "abacus")
+    with pytest.raises(InputError, match="expected a ConvProblem, a find-db key"):
+        foretune.find(7, "cpu")  # type: ignore[arg-type]

@@ -192,7 +192,13 @@ def test_a_measuring_process_that_does_not_start_records_nothing(journal: Journa
     assert not by_candidate(journal)
 
 
-@pytest.mark.parametrize("wrong", [{"budget": 0.0}, {"budget": float("nan")}, {"sample": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"budget": 0.0}, {"budget": float("nan")}, {"sample": 0}),
+        *({"timeout": 0.0}, {"timeout": float("nan")}, {"timeout": float("inf")}),
+    ],
+)
 def test_wrong_arguments_are_told(journal: Journal, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected"):
         tune([ConvProblem("F", 1, 4, (6, 6), 4, (3, 3))], journal, "cpu", **wrong)
