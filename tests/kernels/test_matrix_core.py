@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.registry import solver
+from foretune.kernels.runtime import opencl
 from foretune.kernels.runtime.device import Kernel, open_device
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -59,6 +60,8 @@ class EmulatingExecutor(Executor):
 
 @cache
 def emulator() -> EmulatingExecutor:
+    if not opencl.count_processors():
+        pytest.skip(f"no processor that emulates matrix cores: {opencl.why_absent()}")
     return EmulatingExecutor()
 
 
