@@ -88,8 +88,7 @@ class Predictor:
         top : int, default 4
             Solutions to give at most.
         """
-        if not isinstance(top, int) or top < 1:
-            raise InputError(f"expected at least 1, a whole number, got {top!r}", "top")
+        _check_top(top)
         if not isinstance(problem, ConvProblem):
             problem = _one_problem(problem)
         return self._family.predict(problem, top)
@@ -97,10 +96,13 @@ class Predictor:
     def predict_many(
         self, problems: Iterable[ConvProblem | str], top: int = DEFAULT_TOP
     ) -> list[Prediction]:
-        """Answer many problems, in order."""
+        """Answer many problems, in order; together, which is several times as quick."""
         if isinstance(problems, str | ConvProblem):
             raise InputError(f"expected several, got {problems!r}; predict takes one", "problems")
-        return [self.predict(problem, top) for problem in problems]
+        _check_top(top)
+        return self._family.predict_many(
+            [p if isinstance(p, ConvProblem) else _one_problem(p) for p in problems], top
+        )
 
 
 def predict(
@@ -218,6 +220,11 @@ def _kept_predictor(
 
 def _is_problem(problem: Problem | str) -> TypeGuard[Problem]:
     return hasattr(problem, "operation")
+
+
+def _check_top(top: int) -> None:
+    if not isinstance(top, int) or top < 1:
+        raise InputError(f"expected at least 1, a whole number, got {top!r}", "top")
 
 
 def _one_problem(text: object) -> ConvProblem:
