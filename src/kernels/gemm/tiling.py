@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from foretune.kernels.gemm.split_k import Shares
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.solver import (
     Argument,
@@ -29,9 +30,6 @@ _PLACE_BYTES = 32
 _SHARES_BYTES = 1 << 30
 #: Sums of a thread block that its registers hold.
 _SUMS = 1 << 14
-#: Blocks at most in x where a kernel strides over its elements.
-_MAX_BLOCKS = 1 << 13
-_THREADS_OF_SUM = 256
 #: Macros of a config that the kernel source reads.
 _MACROS = (
     *("TILE_M", "TILE_N", "TILE_K", "THREAD_M", "THREAD_N"),
@@ -348,22 +346,16 @@ def tile_plan(
     if not shares:
         return Plan((multiply,), first_free)
     kept = 1 if atomic else split
-    sums = pack(
-        *(matrices.size, kept, matrices.channels, first_free // 4, matrices.c_first),
-        *fast_divisor(matrices.inner),
-        *fast_divisor(matrices.channels),
-        *(float(alpha), float(beta)),
+    sums = Shares(
+        matrices.c,
+        dict(matrices.macros)["DTYPE"],
+        *(matrices.size, kept, alpha, beta),
+        sums_first=first_free // 4,
+        output_first=matrices.c_first,
+        channels=matrices.channels,
+        inner=matrices.inner,
     )
-    blocks = min(_MAX_BLOCKS, -(-matrices.size // _THREADS_OF_SUM))
-    storage = dict(matrices.macros)["DTYPE"]
-    macros = (("DTYPE", storage), ("THREADS", _THREADS_OF_SUM))
-    clear = KernelSource("gemm/split_k.cl", "clear_sums", macros)
-    finish = KernelSource("gemm/split_k.cl", "sum_shares", macros)
-    launches = (
-        *([Launch(clear, (blocks, 1, 1), (Workspace(), sums))] if atomic else []),
-        multiply,
-        Launch(finish, (blocks, 1, 1), (Workspace(), matrices.c, "bias", sums)),
-    )
+    launches = (*([sums.clear()] if atomic else []), multiply, sums.sum())
     return Plan(launches, first_free + 4 * kept * matrices.size)
 
 

@@ -9,8 +9,7 @@
 //   +----+----+----+----+  ROWS high        +----+----+----+----+
 //
 // W: a block sums one part of the pixels (all images) for CHANNELS channels and TAPS filter places at
-// a time; its threads lie THREADS / CHANNELS along the pixels. Parts add up in the workspace (see
-// sum_parts.cl), or atomically.
+// a time; its threads lie THREADS / CHANNELS along the pixels. gemm/split_k.cl adds the parts up.
 #include "../conv.h"
 
 #ifndef CHANNELS_LAST

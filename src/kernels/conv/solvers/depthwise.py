@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretune.kernels.conv.arguments import (
+    DTYPES,
     conv_macros,
     conv_sizes,
     is_channels_last,
@@ -10,7 +11,7 @@ from foretune.kernels.conv.arguments import (
 )
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.conv.solver import ConvSolver
-from foretune.kernels.conv.sum_parts import sum_parts
+from foretune.kernels.gemm.split_k import Shares
 from foretune.kernels.problem import DTYPE_BYTES
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.solver import KernelSource, Launch, Plan, Workspace, fast_divisor, pack
@@ -142,8 +143,8 @@ def _wrw_plan(
             pack(part_pixels),
         ),
     )
-    total = sum_parts(weights, Workspace(), parts, alpha, beta)
-    return Plan((launch, total), parts * weights.size * 4)
+    total = Shares(weights.name, DTYPES[weights.dtype], weights.size, parts, alpha, beta)
+    return Plan((launch, total.sum()), parts * weights.size * 4)
 
 
 def _shape(problem: ConvProblem, tiles_w: int, tiles_h: int, channels: int, threads: int) -> bytes:
