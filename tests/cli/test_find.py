@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretune.cli import main
+from tests.kernels.processor import needs_processor
 
 KEY = "8-10-10-3x3-8-8-8-2-0x0-1x1-1x1-0-NHWC-NHWC-NHWC-FP32-F_g8"
 LINE = (
@@ -25,6 +26,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretune.kernels.store._default_path", lambda: tmp_path / "found.db")
 
 
+@needs_processor
 def test_one_problem_in_three_spellings(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["find", "--device", "cpu", "--budget", "30", "--top", "2", "--json"]
     assert main([*words, KEY, LINE, TEXT]) == 0
@@ -39,6 +41,7 @@ def test_one_problem_in_three_spellings(capsys: pytest.CaptureFixture[str]) -> N
         assert all(left["reason"] for left in record["left_out"])
 
 
+@needs_processor
 def test_the_table_names_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["find", "--device", "cpu", "--budget", "5", KEY]) == 0
     out, _ = capsys.readouterr()

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretune.cli import main
+from tests.kernels.processor import needs_processor
 
 LINE = "8-10-10-3x3-8-8-8-2-0x0-1x1-1x1-0-NHWC-NHWC-NHWC-FP32-F_g8"
 
@@ -19,6 +20,7 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
+@needs_processor
 def test_a_suite_becomes_a_dataset(
     suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

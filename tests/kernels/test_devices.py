@@ -31,14 +31,16 @@ def test_every_backend_is_present_or_absent() -> None:
 
 
 def test_the_default_device_is_the_first_one_listed() -> None:
-    first = next(iter(list_devices().present.values()))
-    assert open_device().properties == first
+    present = list_devices().present
+    if not present:
+        pytest.skip("there is no device here")
+    assert open_device().properties == next(iter(present.values()))
 
 
 def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices"]) == 0
-    text = capsys.readouterr().out
     found = list_devices()
+    assert main(["devices"]) == (0 if found.present else 1)
+    text = capsys.readouterr().out
     for name, properties in found.present.items():
         assert any(
             line.startswith(f"{name} ") and properties.name in line for line in text.splitlines()
@@ -48,10 +50,12 @@ def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices", "--json"]) == 0
+    found = list_devices()
+    assert main(["devices", "--json"]) == (0 if found.present else 1)
     answer = json.loads(capsys.readouterr().out)
-    assert answer == json.loads(json.dumps(list_devices().to_dict()))
-    assert {"device", "arch", "compute_units", "local_memory"} <= set(answer["devices"][0])
+    assert answer == json.loads(json.dumps(found.to_dict()))
+    for device in answer["devices"]:
+        assert {"device", "arch", "compute_units", "local_memory"} <= set(device)
 
 
 def test_a_device_that_cannot_be_opened_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.solver import KernelSource, Solver
 from foretune.kernels.store import Store
 from tests.kernels.faulty_server import add_operation
+from tests.kernels.processor import needs_processor
 
+pytestmark = needs_processor
 add_operation()
 
 QUICK = MeasureOptions(rounds=3, most_samples=5, warm_up_ms=1.0)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.registry import solver
-from foretune.kernels.runtime import opencl
 from foretune.kernels.runtime.device import Kernel, open_device
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -24,6 +23,7 @@ from foretune.kernels.runtime.source import prelude, whole_source
 from foretune.kernels.solver import KernelSource, source_folder
 from foretune.kernels.space import Config
 from tests.kernels.conv_strategies import conv_problems
+from tests.kernels.processor import needs_processor
 from tests.kernels.test_conv_contract import check_against_reference
 
 SOLVER = solver("conv", "ConvMatrixCoreGemm")
@@ -60,8 +60,6 @@ class EmulatingExecutor(Executor):
 
 @cache
 def emulator() -> EmulatingExecutor:
-    if not opencl.count_processors():
-        pytest.skip(f"no processor that emulates matrix cores: {opencl.why_absent()}")
     return EmulatingExecutor()
 
 
@@ -75,6 +73,7 @@ def problems_of(arch: str) -> st.SearchStrategy[ConvProblem]:
     return conv_problems().filter(lambda problem: SOLVER.is_applicable(problem, DEVICES[arch]))
 
 
+@needs_processor
 @pytest.mark.parametrize("arch", ["sm_90", "gfx90a"])
 @settings(
     max_examples=8,
@@ -92,6 +91,7 @@ def test_agrees_with_float64(arch: str, data: st.DataObject) -> None:
     check_against_reference(SOLVER, problem, config, emulator(), alpha, beta)
 
 
+@needs_processor
 @pytest.mark.parametrize("direction", "FBW")
 def test_wgmma_reads_what_was_copied(direction: str) -> None:
     # Tiles that are wider than a block of 8 chunks, along depth and across.
@@ -106,6 +106,7 @@ def test_wgmma_reads_what_was_copied(direction: str) -> None:
     check_against_reference(SOLVER, problem, config, emulator())
 
 
+@needs_processor
 @pytest.mark.parametrize("splits", [2, 16])
 def test_adds_up_splits(splits: int) -> None:
     problem = ConvProblem("W", 3, 16, (16, 12), 16, (1, 1), dtype="BF16", layout="NHWC")
@@ -157,6 +158,7 @@ def documented_results(wave: int, matrix: int, columns: int) -> list[tuple[int, 
     return places
 
 
+@needs_processor
 @pytest.mark.parametrize(
     ("wave", "matrix", "columns"), [(64, 16, 16), (64, 32, 32), (32, 16, 16), (128, 64, 64)]
 )
@@ -174,6 +176,7 @@ def test_results_lie_as_documented(wave: int, matrix: int, columns: int) -> None
     assert len(set(found)) == matrix * columns
 
 
+@needs_processor
 @pytest.mark.parametrize("matrix", [16, 32])
 def test_operands_multiply_as_amd_documents(matrix: int) -> None:
     kernel = """
@@ -207,6 +210,7 @@ def test_operands_multiply_as_amd_documents(matrix: int) -> None:
     assert (stored == a @ b).all()
 
 
+@needs_processor
 @pytest.mark.parametrize("chunks", [2, 4, 8, 16, 32])
 @pytest.mark.parametrize("lines", [16, 64])
 def test_neighbouring_lines_stand_in_different_banks(lines: int, chunks: int) -> None:

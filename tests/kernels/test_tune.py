@@ -21,7 +21,9 @@ from foretune.kernels.problem_text import expand_problems
 from foretune.kernels.runtime.device import open_device
 from foretune.kernels.tune import TuneReport, tune
 from tests.kernels.faulty_server import add_operation
+from tests.kernels.processor import needs_processor
 
+pytestmark = needs_processor
 add_operation()
 
 SERVER = "tests.kernels.faulty_server:serve"
