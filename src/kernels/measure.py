@@ -26,6 +26,8 @@ from foretune.kernels.solver import Candidate, Plan
 
 #: Runs of a sample at most.
 _MOST_REPEATS = 1 << 16
+#: A best run that is faster by this than the winner's median makes a candidate worth more runs.
+_DOUBT = 1.1
 
 
 class ClockError(RuntimeError):
@@ -198,11 +200,14 @@ class Race:
         """
         is_time_left = True
         while is_time_left:
+            self._readmit()
             first = self._fastest(within, most)
             behind = [key for key in first if len(self._samples[key]) < self._options.rounds]
             if not behind:
-                if self._settle(until) and set(self._fastest(within, most)) - set(first):
-                    continue
+                if self._settle(until):
+                    self._readmit()
+                    if set(self._fastest(within, most)) - set(first):
+                        continue
                 break
             self._random.shuffle(behind)
             is_time_left = self._take_samples(behind, until)
@@ -280,15 +285,22 @@ class Race:
 
     def _drop_losers(self) -> None:
         results = {
-            key: self.results[key] for key in self._running() if len(self._samples[key]) >= 3
+            key: self.results[key] for key in self._running() if len(self._samples[key]) >= 4
         }
         if not results:
             return
         best = min(results.values(), key=lambda result: result.time_ms)
         for key, result in results.items():
-            is_apart = result.quartiles[0] > best.quartiles[1]
+            # A busy machine delays runs and hastens none: one good run keeps a candidate.
+            is_apart = min(result.samples) > best.quartiles[1]
             if is_apart and result.time_ms > 1.15 * best.time_ms:
                 self._left[key] = "slower in every round"
+
+    def _readmit(self) -> None:
+        """Take back who left because of one that turned out to be slower itself."""
+        times = {key: median(samples) for key, samples in self._samples.items()}
+        best = min((times[key] for key in self._running()), default=0.0)
+        self._left = {key: reason for key, reason in self._left.items() if times[key] > best}
 
     def _settle(self, until: float) -> bool:
         """Measure winner and runner-up by turns until they separate; false if time ran out."""
@@ -297,15 +309,28 @@ class Race:
             if len(first_two) < 2:
                 return True
             first, second = (self.results[key] for key in first_two)
-            if first.interval[1] < second.interval[0]:
-                return True
-            if self._is_enough(first) and self._is_enough(second):
+            doubtful = self._doubtful(first_two[0])
+            is_settled = first.interval[1] < second.interval[0] or (
+                self._is_enough(first) and self._is_enough(second)
+            )
+            if is_settled and not doubtful:
                 return True
             # By turns in changing order; whoever has fewer samples catches up.
-            self._random.shuffle(first_two)
-            first_two.sort(key=lambda key: len(self._samples[key]))
-            if not self._take_samples(first_two, until):
+            wanted = [*dict.fromkeys(doubtful if is_settled else first_two + doubtful)]
+            self._random.shuffle(wanted)
+            wanted.sort(key=lambda key: len(self._samples[key]))
+            if not self._take_samples(wanted, until):
                 return False
+
+    def _doubtful(self, first: str) -> list[str]:
+        """Name slower ones whose best run was far better: most of their runs may be delayed."""
+        limit = self.results[first].time_ms / _DOUBT
+        running = {key: self.results[key] for key in self._running() if key != first}
+        return [
+            key
+            for key, result in running.items()
+            if min(result.samples) < limit and not self._is_enough(result)
+        ]
 
     def _is_enough(self, result: Measurement) -> bool:
         return (

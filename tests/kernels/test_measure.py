@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foretune.kernels.bench import Bench, filled_share, one_of_batch
@@ -83,6 +83,19 @@ def test_one_delayed_run_drops_nobody() -> None:
     assert race.ranking() == ["b", "a"]
 
 
+def test_two_delayed_runs_of_three_drop_nobody() -> None:
+    race = raced(Recorded({"a": (2.0,), "b": (1.0, 1.0, 3.1, 3.1, 1.0, 1.0, 1.0, 1.0)}), "ab")
+    assert race.results["b"].left_early == ""
+    assert race.ranking() == ["b", "a"]
+
+
+def test_who_left_for_a_lucky_run_comes_back() -> None:
+    runs = {"lucky": (1.0, 1.0, 9.0, 9.0, 9.0, 9.0, 9.0), "even": (4.0,)}
+    race = raced(Recorded(runs), [*runs])
+    assert race.results["even"].left_early == ""
+    assert race.ranking() == ["even", "lucky"]
+
+
 def test_rounds_are_interleaved() -> None:
     recorded = Recorded({"a": (1.0,), "b": (1.01,), "c": (1.02,)})
     raced(recorded, "abc", rounds=7)
@@ -128,7 +141,10 @@ def test_equals_are_tied() -> None:
     assert len(race.results[first].samples) >= MeasureOptions().most_samples
 
 
-@settings(deadline=None, max_examples=25)
+# The same draws every time: that most runs of the winner are delayed is rare, not impossible.
+@settings(deadline=None, max_examples=50, derandomize=True)
+@example([2.0, 1.0, 2.0, 2.0, 3.0], 201)
+@example([5.0, 1.5, 4.0, 4.0, 4.0], 203)
 @given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=8), st.integers(0, 1000))
 def test_the_winner_is_the_fastest_or_as_good(true: list[float], seed: int) -> None:
     generator = random.Random(seed)
