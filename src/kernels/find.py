@@ -103,6 +103,8 @@ def find(
     """
     if not budget > 0:
         raise InputError(f"expected seconds above 0, got {budget}", "budget")
+    if workspace_limit is not None and workspace_limit < 0:
+        raise InputError(f"expected bytes, got {workspace_limit}", "workspace_limit")
     executor = _kept_executor(device)
     properties = executor.device.properties
     reason = naive_solver(problem.operation).why_not(problem, properties)

@@ -188,6 +188,11 @@ def test_a_budget_is_above_zero(store: Store, budget: float) -> None:
         find(GROUPED, "cpu", budget=budget, store=store)
 
 
+def test_a_workspace_limit_is_not_negative(store: Store) -> None:
+    with pytest.raises(InputError, match="workspace_limit: expected bytes, got -1"):
+        find(GROUPED, "cpu", workspace_limit=-1, store=store)
+
+
 def test_the_public_name_takes_keys_and_lines(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,3 +209,5 @@ def test_the_public_name_takes_keys_and_lines(
         foretune.find(key, "abacus")
     with pytest.raises(InputError, match="expected a ConvProblem, a find-db key"):
         foretune.find(7, "cpu")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="device: expected a name such as 'cpu', got None"):
+        foretune.find(key, None)  # type: ignore[arg-type]

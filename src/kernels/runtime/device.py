@@ -169,6 +169,8 @@ def open_device(name: str = "") -> Device:
     """
     from importlib import import_module
 
+    if not isinstance(name, str):
+        raise InputError(f"expected a name such as 'cpu', got {name!r}", "device")
     backend, _, index = name.partition(":")
     if not index.isdecimal() and index:
         raise InputError(f"expected a number after the colon, got {name!r}", "device")
