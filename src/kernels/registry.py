@@ -9,7 +9,7 @@ from typing import Any
 
 from foretune.errors import InputError
 from foretune.kernels.problem import Problem, Tensor
-from foretune.kernels.solver import Candidate, Solver
+from foretune.kernels.solver import Solver
 
 
 @lru_cache(maxsize=64)
@@ -63,6 +63,3 @@ def tensors(problem: Problem) -> tuple[Tensor, ...]:
     module = import_module(f"foretune.kernels.{problem.operation}.arguments")
     described: tuple[Tensor, ...] = module.tensors(problem)
     return described
-
-
-__all__ = ["Candidate", "naive_solver", "solver", "solvers", "tensors"]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 from foretune.kernels.conv.arguments import DTYPES, tensors
 from foretune.kernels.conv.problem import ConvProblem
-from foretune.kernels.conv.solver import ConvSolver
+from foretune.kernels.conv.tiled import TiledConv
 from foretune.kernels.gemm.strided import Operand, Strides, strided_matrices
-from foretune.kernels.gemm.tiling import Matrices, adds_atomically, tile_plan, tile_space
+from foretune.kernels.gemm.tiling import Matrices
 from foretune.kernels.problem import Tensor
 from foretune.kernels.runtime.properties import DeviceProperties
-from foretune.kernels.solver import Plan
-from foretune.kernels.space import Config, Space
 
 _MAX_PARTS = 65535
 
 
-class Gemm1x1Conv(ConvSolver):
+class Gemm1x1Conv(TiledConv):
     """The tensors are the matrices; images and pixels are one axis in two parts."""
 
     id = "Conv1x1Gemm"
@@ -33,19 +30,9 @@ class Gemm1x1Conv(ConvSolver):
             return f"takes {_MAX_PARTS} groups at most, not {problem.groups}"
         return None
 
-    def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
-        """Tiles, threads' tiles, vectors, stages, shares of K."""
-        return tile_space(_matrices(problem), device)
-
-    def plan(
-        self, problem: ConvProblem, config: Config, alpha: float = 1.0, beta: float = 0.0
-    ) -> Plan:
-        """One launch, and one or two more for shares of K."""
-        return tile_plan(_matrices(problem), config, alpha, beta)
-
-    def adds_atomically(self, problem: ConvProblem, config: Mapping[str, int]) -> bool:
-        """Say whether shares of K are added atomically."""
-        return adds_atomically(config)
+    def matrices(self, problem: ConvProblem) -> Matrices:
+        """See it as a product for each part."""
+        return _matrices(problem)
 
 
 def _matrices(problem: ConvProblem) -> Matrices:
