@@ -85,10 +85,11 @@ def test_suites_hold_enough_problems() -> None:
     sizes = {name: len(read_suite(name)) for name in suite_names()}
     assert sizes["gpu"] >= 60
     assert sizes["cpu"] >= 60
+    assert sizes["varied"] >= 120
     assert min(sizes["resnet50"], sizes["mobilenet"], sizes["unet"]) >= 60
 
 
-@pytest.mark.parametrize("name", ["gpu", "resnet50", "mobilenet", "unet"])
+@pytest.mark.parametrize("name", ["gpu", "resnet50", "mobilenet", "unet", "varied"])
 def test_suites_hold_all_directions_types_and_layouts(name: str) -> None:
     problems = [problem for problem in read_suite(name) if isinstance(problem, ConvProblem)]
     assert {problem.direction for problem in problems} == {"F", "B", "W"}
