@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from zlib import crc32
 
 from foretune.kernels.space import Config, Space
@@ -50,8 +50,28 @@ class ConfigSearch:
         self._proposed: set[Config] = set()
         self._order: list[Config] | None = None
         self._times: dict[Config, float] = {}
+        self._failed: dict[Config, None] = {}
         self._size: int | None = None
-        self.failures = 0
+
+    @property
+    def space(self) -> Space:
+        """The space whose configs are proposed."""
+        return self._space
+
+    @property
+    def times(self) -> Mapping[Config, float]:
+        """Times told."""
+        return self._times
+
+    @property
+    def failed(self) -> Collection[Config]:
+        """Configs that were told to fail."""
+        return self._failed.keys()
+
+    @property
+    def failures(self) -> int:
+        """Failures told."""
+        return len(self._failed)
 
     @property
     def best_ms(self) -> float | None:
@@ -70,6 +90,27 @@ class ConfigSearch:
         """Configs whose outcome was told."""
         return len(self._times) + self.failures
 
+    def untried(self, count: int) -> list[Config]:
+        """List configs that may be proposed, without proposing them.
+
+        Parameters
+        ----------
+        count : int
+            How many at most: first the neighbours of the fastest, then as they would be proposed.
+        """
+        found = dict.fromkeys(reversed(self._neighbours()))
+        for config in reversed(self._hashed_order()):
+            if len(found) >= count:
+                break
+            if config not in self._proposed:
+                found[config] = None
+        allowed = self._allowed or (lambda _: True)
+        return [config for config in list(found)[:count] if allowed(config)]
+
+    def claim(self, config: Config) -> None:
+        """Take note that a config was proposed by someone else."""
+        self._proposed.add(config)
+
     def give_back(self, config: Config) -> None:
         """Let a proposed config that was not tried be proposed again, first."""
         self._proposed.discard(config)
@@ -79,7 +120,7 @@ class ConfigSearch:
         """Report a time, or None for a failure."""
         self._proposed.add(config)
         if time_ms is None:
-            self.failures += 1
+            self._failed[config] = None
         else:
             self._times[config] = time_ms
 

@@ -39,7 +39,8 @@ from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.runtime.worker import Worker, WorkerDied, WorkerError
 from foretune.kernels.search import ConfigSearch
-from foretune.kernels.solver import Candidate, KernelSource, Solver
+from foretune.kernels.solver import Candidate, KernelSource
+from foretune.kernels.task import Chooser, Pace, Task
 
 #: What the measuring process runs.
 SERVER = "foretune.kernels.measuring:serve"
@@ -49,8 +50,6 @@ _FIRST_BATCH = 8
 _LARGEST_BATCH = 256
 #: Visits whose kernels are built together, so that all processors have some.
 _LARGEST_GROUP = 8
-#: Configs that every solver gets before others are preferred.
-_FAIR_TRIES = 8
 #: Known configs that are measured again beside new ones.
 _ANCHORS = 2
 #: Who is within this of the fastest takes part in a visit's race, at most so many, so long.
@@ -107,6 +106,7 @@ def tune(
     options: MeasureOptions | None = None,
     server: str = SERVER,
     show: Callable[[str, int, int], None] | None = None,
+    chooser: Chooser | None = None,
 ) -> TuneReport:
     """Try configs of all applicable solvers for problems, and record every trial.
 
@@ -134,6 +134,8 @@ def tune(
         "module:function" that the measuring process runs.
     show : callable, optional
         Takes a text, steps done and steps in all.
+    chooser : Chooser, optional
+        Chooses configs after the defaults, in the place of successive elimination.
 
     Returns
     -------
@@ -150,7 +152,7 @@ def tune(
     ...     report.is_complete, report.statuses["measured"] > 0
     (True, True)
     """
-    tuner = _Tuner(journal, device, seed, sample, timeout, workers, options, server, show)
+    tuner = _Tuner(journal, device, seed, sample, timeout, workers, options, server, show, chooser)
     try:
         return tuner.run(list(problems), budget)
     finally:
@@ -158,75 +160,10 @@ def tune(
 
 
 @dataclass
-class _Task:
-    """A problem with what is known of it."""
-
-    problem: Problem
-    text: str
-    searches: dict[Solver[Any], ConfigSearch]
-    limit: int | None
-    given: Counter[str] = field(default_factory=Counter)
-    known: dict[str, tuple[float, Candidate[Any], int]] = field(default_factory=dict)
-
-    def learn(self, candidate: Candidate[Any], time_ms: float, samples: int) -> None:
-        """Keep a time, unless it rests on fewer samples than the one that is there."""
-        if samples >= self.known.get(candidate.key, (0.0, candidate, 0))[2]:
-            self.known[candidate.key] = (time_ms, candidate, samples)
-
-    @property
-    def fastest(self) -> list[Candidate[Any]]:
-        """Known candidates, the fastest first."""
-        ordered = sorted(self.known.values(), key=lambda known: known[0])
-        return [candidate for _, candidate, _ in ordered]
-
-    @property
-    def tried(self) -> int:
-        """Configs given out, of all solvers."""
-        return self.given.total()
-
-    def propose(self, count: int) -> list[Candidate[Any]]:
-        """Share a batch out among the solvers; empty when nothing is left."""
-        first = [solver for solver in self.searches if not self.given[solver.id]]
-        chosen = [candidate for solver in first for candidate in self._take(solver, 1)]
-        if chosen:
-            return chosen
-        ranked = sorted(self.searches, key=lambda solver: self.searches[solver].best_ms or 1e30)
-        for solver in ranked:
-            chosen += self._take(solver, _FAIR_TRIES - self.given[solver.id])
-        share = count
-        for solver in ranked:
-            share = max(1, share // 2)
-            if len(chosen) < count:
-                chosen += self._take(solver, min(share, count - len(chosen)))
-        for solver in ranked:
-            chosen += self._take(solver, count - len(chosen))
-        return chosen
-
-    def _take(self, solver: Solver[Any], count: int) -> list[Candidate[Any]]:
-        if self.limit is not None:
-            count = min(count, self.limit - self.given[solver.id])
-        configs = self.searches[solver].propose(max(0, count))
-        self.given[solver.id] += len(configs)
-        return [Candidate(solver, config) for config in configs]
-
-    def give_back(self, candidate: Candidate[Any]) -> None:
-        """Take a proposed candidate back that was not tried."""
-        search = self.searches.get(candidate.solver)
-        if search is not None:
-            self.given[candidate.solver.id] -= 1
-            search.give_back(candidate.config)
-
-    def size(self) -> int:
-        """Configs in all."""
-        sizes = (search.size for search in self.searches.values())
-        return sum(size if self.limit is None else min(size, self.limit) for size in sizes)
-
-
-@dataclass
 class _Visit:
     """A batch of configs for one problem."""
 
-    task: _Task
+    task: Task
     candidates: list[Candidate[Any]]
     #: Visits of the round from this one on.
     left: int
@@ -247,6 +184,7 @@ class _Tuner:
         options: MeasureOptions | None,
         server: str,
         show: Callable[[str, int, int], None] | None,
+        chooser: Chooser | None,
     ) -> None:
         if sample is not None and sample < 1:
             raise InputError(f"expected at least 1, got {sample}", "sample")
@@ -258,6 +196,7 @@ class _Tuner:
         self._timeout = timeout
         self._workers = workers or len(os.sched_getaffinity(0))
         self._show = show
+        self._chooser = chooser
         self._executor = Executor(open_device(device))
         self._properties: DeviceProperties = self._executor.device.properties
         self._worker = Worker(server, device, asdict(options or MeasureOptions()))
@@ -318,12 +257,19 @@ class _Tuner:
         self._report.seconds = time.monotonic() - self._start
         self._report.built = self._executor.built
 
-    def _task(self, problem: Problem) -> _Task:
+    def _pace(self) -> Pace:
+        report = self._report
+        return Pace(
+            report.compiling_seconds / max(1, self._executor.built),
+            report.measuring_seconds / max(1, report.statuses.total()),
+        )
+
+    def _task(self, problem: Problem) -> Task:
         """Collect what can compute a problem, and what the journal knows of it."""
         text = format_problem(problem)
         known = {(trial.solver, trial.config): trial for trial in self._journal.trials(text)}
         naive = naive_solver(problem.operation)
-        task = _Task(problem, text, {}, self._sample)
+        task = Task(problem, text, {}, self._sample, self._chooser)
         for solver in sorted(solvers(problem.operation), key=lambda known: known is naive):
             reason = solver.why_not(problem, self._properties)
             if reason is not None:
@@ -343,7 +289,7 @@ class _Tuner:
                         task.learn(candidate, trial.time_ms, trial.samples)
         return task
 
-    def _visits(self, tasks: Sequence[_Task]) -> Iterator[_Visit]:
+    def _visits(self, tasks: Sequence[Task]) -> Iterator[_Visit]:
         """Give rounds of visits; each visit's batch is chosen when it is asked for."""
         batch = _FIRST_BATCH
         live = list(tasks)
@@ -352,7 +298,7 @@ class _Tuner:
             live.sort(key=lambda task: task.tried)
             still = []
             for place, task in enumerate(live):
-                candidates = task.propose(batch)
+                candidates = task.propose(batch, self._pace())
                 if candidates:
                     still.append(task)
                     yield _Visit(task, candidates, len(live) - place)
@@ -435,7 +381,7 @@ class _Tuner:
             self._tell_progress(task)
         return timed
 
-    def _try(self, task: _Task, candidate: Candidate[Any]) -> bool:
+    def _try(self, task: Task, candidate: Candidate[Any]) -> bool:
         """Measure and record a candidate; true if it has a time."""
         answer = self._answer(candidate)
         if answer["status"] == "wrong" and not self._is_sound(task):
@@ -447,7 +393,7 @@ class _Tuner:
             self._restart(task)
         return answer["times"] is not None
 
-    def _is_sound(self, task: _Task) -> bool:
+    def _is_sound(self, task: Task) -> bool:
         """Whether a candidate that was right before still is."""
         right = next((known for known in task.fastest if known.key in self._entered), None)
         return right is not None and self._answer(right)["status"] == "measured"
@@ -477,7 +423,7 @@ class _Tuner:
             self._entered[candidate.key] = answer
         return answer
 
-    def _race(self, task: _Task, timed: Sequence[Candidate[Any]], until: float) -> None:
+    def _race(self, task: Task, timed: Sequence[Candidate[Any]], until: float) -> None:
         """Let the fastest of a visit race, and record their times."""
         times = {candidate.key: task.known[candidate.key][0] for candidate in timed}
         limit = _FINALIST * min(times.values(), default=0.0)
@@ -503,7 +449,7 @@ class _Tuner:
             if entered and raced and raced["samples"] >= task.known[candidate.key][2]:
                 self._record(task, candidate, {**entered, "times": raced}, is_new=False)
 
-    def _open(self, task: _Task) -> bool:
+    def _open(self, task: Task) -> bool:
         """Set a problem up in the measuring process; false if that can't be done."""
         self._entered.clear()
         self._is_open = False
@@ -523,7 +469,7 @@ class _Tuner:
         task.searches.clear()
         return False
 
-    def _restart(self, task: _Task) -> None:
+    def _restart(self, task: Task) -> None:
         """Go on in a fresh process."""
         self._worker.close()
         if self._open(task):
@@ -532,7 +478,7 @@ class _Tuner:
 
     def _record(
         self,
-        task: _Task,
+        task: Task,
         candidate: Candidate[Any],
         answer: dict[str, Any],
         is_new: bool = True,
@@ -564,7 +510,7 @@ class _Tuner:
             self._report.statuses[answer["status"]] += 1
             self._done += 1
 
-    def _tell_progress(self, task: _Task) -> None:
+    def _tell_progress(self, task: Task) -> None:
         if self._show is None:
             return
         now = time.monotonic()
