@@ -16,7 +16,7 @@ from foretune.kernels.measure import (
 )
 from foretune.kernels.memory import ProblemMemory
 from foretune.kernels.problem import Problem
-from foretune.kernels.runtime.device import CompileError, OutOfDeviceMemoryError
+from foretune.kernels.runtime.device import CompileError, KernelFacts, OutOfDeviceMemoryError
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.solver import Candidate, Plan
@@ -124,6 +124,14 @@ class Bench:
             self._sampler.remove(candidate.key)
             return Outcome("failed", failure_reason(failure), plan.workspace)
         return Outcome("measured", "", plan.workspace, error)
+
+    def facts(self, candidate: Candidate[Any]) -> KernelFacts:
+        """Tell what the kernels of a candidate take, once it was attempted."""
+        try:
+            plan = candidate.solver.plan(self.problem, candidate.config)
+        except Exception:  # its attempt has told it
+            return KernelFacts()
+        return self.executor.facts(plan)
 
     @property
     def results(self) -> dict[str, Measurement]:

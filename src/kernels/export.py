@@ -37,6 +37,9 @@ COLUMNS = {
     "workspace": "bytes of scratch memory",
     "error": "largest difference from the naive solver in FP32, over the size of the sums",
     "at": "when",
+    "registers": "of one thread, the most of its kernels; null where the backend can't say",
+    "spill_bytes": "memory of one thread for what found no register, and for arrays; likewise",
+    "local_bytes": "LDS or shared memory of a block; likewise",
 }
 _TYPES = {
     "flops": pa.int64(),
@@ -49,6 +52,9 @@ _TYPES = {
     "workspace": pa.int64(),
     "error": pa.float64(),
     "at": pa.timestamp("ms", tz="UTC"),
+    "registers": pa.int32(),
+    "spill_bytes": pa.int32(),
+    "local_bytes": pa.int32(),
 }
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from foretune.kernels.store import NETWORK_FILE_SYSTEMS
 
 #: Status of a solver, with its reason and no config.
 NOT_APPLICABLE = "not applicable"
-_FORMAT = 1
+_FORMAT = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS device (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS problem (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -28,12 +28,19 @@ CREATE TABLE IF NOT EXISTS trial (
     solver TEXT NOT NULL, config TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
     time_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER NOT NULL, repeats INTEGER NOT NULL,
     is_tied INTEGER NOT NULL, workspace INTEGER NOT NULL, error REAL, at REAL NOT NULL,
+    registers INTEGER, spill_bytes INTEGER, local_bytes INTEGER,
     PRIMARY KEY (device, problem, solver, config)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS session (
     id INTEGER PRIMARY KEY, device INTEGER NOT NULL REFERENCES device, began REAL NOT NULL,
     ended REAL, facts TEXT NOT NULL
 );
+"""
+#: What makes a journal of format 1 one of this format.
+_FROM_1 = """
+ALTER TABLE trial ADD COLUMN registers INTEGER;
+ALTER TABLE trial ADD COLUMN spill_bytes INTEGER;
+ALTER TABLE trial ADD COLUMN local_bytes INTEGER;
 """
 
 
@@ -65,6 +72,8 @@ class Trial:
         Largest difference from the naive solver over the size of the sums.
     at : float
         Seconds since 1970.
+    registers, spill_bytes, local_bytes : int or None
+        The most that a kernel of it takes, as in `foretune.kernels.runtime.device.KernelFacts`.
     """
 
     problem: str
@@ -81,6 +90,9 @@ class Trial:
     workspace: int = 0
     error: float | None = None
     at: float = 0.0
+    registers: int | None = None
+    spill_bytes: int | None = None
+    local_bytes: int | None = None
 
 
 _COLUMNS = [field.name for field in fields(Trial)][1:]
@@ -142,7 +154,7 @@ class Journal:
 
     def _prepare(self) -> None:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _FORMAT):
+        if version > _FORMAT:
             raise InputError(
                 f"has format {version}, this version of foretune writes {_FORMAT}; "
                 "choose another --out",
@@ -152,8 +164,10 @@ class Journal:
             self._database.execute("PRAGMA journal_mode=WAL")
             # Survives the death of the process; only a crash of the machine may lose the last few.
             self._database.execute("PRAGMA synchronous=NORMAL")
-        self._database.executescript(_SCHEMA)
-        self._database.execute(f"PRAGMA user_version={_FORMAT}")
+        # All or nothing, whenever the process is killed.
+        self._database.executescript(
+            f"BEGIN;{_FROM_1 if version == 1 else _SCHEMA}PRAGMA user_version={_FORMAT};COMMIT;"
+        )
 
     def use_device(self, device: DeviceProperties) -> None:
         """Say what device, driver, compiler and version of foretune trials are of from now on."""
@@ -166,12 +180,12 @@ class Journal:
 
     def record(self, trial: Trial) -> None:
         """Write a trial, in the place of an older one of the same candidate."""
-        values = astuple(trial)
+        values = astuple(trial if trial.at else replace(trial, at=time.time()))
         marks = ", ".join("?" * (len(_COLUMNS) + 2))
         self._database.execute(
             f"INSERT OR REPLACE INTO trial (device, problem, {', '.join(_COLUMNS)}) "
             f"VALUES ({marks})",
-            (self._device, self._problem_id(trial.problem), *values[1:-1], trial.at or time.time()),
+            (self._device, self._problem_id(trial.problem), *values[1:]),
         )
 
     def trials(self, problem: str = "") -> Iterator[Trial]:

@@ -77,7 +77,12 @@ class _Server:
         candidate = Candidate(chosen, space.parse(config))
         outcome = bench.attempt(candidate)
         measured = bench.results.get(candidate.key) if outcome.status == "measured" else None
-        return {**asdict(outcome), "key": candidate.key, "times": measured and _summary(measured)}
+        return {
+            **asdict(outcome),
+            "facts": asdict(bench.facts(candidate)),
+            "key": candidate.key,
+            "times": measured and _summary(measured),
+        }
 
     def _race(self, seconds: float, within: float, most: int) -> dict[str, Any]:
         """Let the fastest candidates race; gives the times of all."""

@@ -500,6 +500,7 @@ class _Tuner:
                 times.get("is_tied", False),
                 answer.get("workspace", 0),
                 answer.get("error"),
+                **answer.get("facts", {}),
             )
         )
         if candidate.solver in task.searches:

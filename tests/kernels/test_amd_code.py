@@ -19,9 +19,9 @@ from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.gemm.problem import GemmProblem
 from foretune.kernels.registry import solvers
 from foretune.kernels.runtime import clang
-from foretune.kernels.runtime.amd_code import StaticFacts, static_facts
+from foretune.kernels.runtime.amd_code import StaticFacts, kernel_facts, static_facts
 from foretune.kernels.runtime.compiling import Compiler
-from foretune.kernels.runtime.device import CompileError
+from foretune.kernels.runtime.device import CompileError, KernelFacts
 from foretune.kernels.runtime.properties import amd_properties
 from foretune.kernels.runtime.source import whole_source
 from foretune.kernels.runtime.worker import Worker
@@ -227,10 +227,14 @@ extern "C" void scratching(float* out, int n) {
 def test_scratch_and_local_memory_are_seen() -> None:
     if clang.why_absent() is not None:
         pytest.skip(str(clang.why_absent()))
-    facts = static_facts(clang.compiler("gfx90a")(USING_SCRATCH, ()))["scratching"]
+    code = clang.compiler("gfx90a")(USING_SCRATCH, ())
+    facts = static_facts(code)["scratching"]
     assert facts.scratch_bytes >= 160 * 4
     assert facts.local_bytes == 2048
     assert facts.max_threads == 1024
+    assert kernel_facts(code, "scratching") == KernelFacts(
+        facts.vector_registers, facts.scratch_bytes, facts.local_bytes
+    )
     with pytest.raises(CompileError, match="no_such_word"):
         clang.compiler("gfx942")("int f() { return no_such_word; }", ())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,20 @@ from foretune.kernels.runtime.device import (
     CompileError,
     Device,
     Kernel,
+    KernelFacts,
     OutOfDeviceMemoryError,
     open_device,
 )
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.source import prelude
-from foretune.kernels.solver import WORKSPACE_ALIGNMENT, fast_divisor, pack
+from foretune.kernels.solver import (
+    WORKSPACE_ALIGNMENT,
+    KernelSource,
+    Launch,
+    Plan,
+    fast_divisor,
+    pack,
+)
 from tests.kernels.storage import to_bits
 
 KERNELS = """
@@ -240,6 +249,32 @@ def test_threads_of_a_block_share_memory(device: Device) -> None:
     values = np.arange(10 * THREADS, dtype=np.int32)
     (out,) = _run(device, "reverse", 10, values)
     assert (out == values.reshape(10, -1)[:, ::-1].ravel()).all()
+
+
+def test_kernels_tell_what_they_take(device: Device) -> None:
+    sharing, alone = (_kernel(device, name).facts for name in ("reverse", "fuse"))
+    assert (sharing.local_bytes, alone.local_bytes) == (4 * THREADS, 0)
+    for facts in (sharing, alone):
+        assert facts.spill_bytes is not None
+        if device.properties.backend == "opencl":
+            assert facts.registers is None
+        else:
+            assert facts.spill_bytes == 0
+            assert facts.registers is not None
+            assert 2 <= facts.registers <= 256
+
+
+def test_a_plan_takes_what_its_largest_kernel_takes(executor: Executor, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.cl"
+    path.write_text(KERNELS)
+    macros = (("THREADS", THREADS),)
+    kernels = [KernelSource(str(path), name, macros) for name in ("reverse", "fuse")]
+    plan = Plan(tuple(Launch(kernel, (1, 1, 1), ()) for kernel in kernels))
+    largest = executor.kernel(kernels[0]).facts
+    # Nothing is said as long as one of them isn't there.
+    assert executor.facts(plan) == KernelFacts()
+    executor.kernel(kernels[1])
+    assert executor.facts(plan).local_bytes == largest.local_bytes == 4 * THREADS
 
 
 def test_takes_structs_numbers_and_null(device: Device) -> None:

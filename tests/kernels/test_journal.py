@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from foretune.kernels.runtime.properties import DeviceProperties
 DEVICE = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024, driver="13.0")
 TEXT = format_problem(ConvProblem("F", 1, 3, (8, 8), 4, (3, 3)))
 FAST = Trial(
-    *(TEXT, "ConvDirect", "TILE=4", "measured", "", 1.5, 1.4, 1.7, 9, 2, True, 64, 1e-7, 100.0)
+    *(TEXT, "ConvDirect", "TILE=4", "measured", "", 1.5, 1.4, 1.7, 9, 2, True, 64, 1e-7, 100.0),
+    *(40, 0, 4096),
 )
 WRONG = Trial(TEXT, "ConvDirect", "TILE=8", "wrong", "differs", error=0.5, at=101.0)
 NOT = Trial(TEXT, "ConvFft", "", "not applicable", "takes 2-D", at=102.0)
@@ -47,6 +50,52 @@ def test_trials_come_back(path: Path) -> None:
     journal.record(replace(FAST, time_ms=1.0, at=200.0))
     assert [trial.time_ms for trial in journal.trials() if trial.config == "TILE=4"] == [1.0]
     journal.close()
+
+
+#: As version 0.1.0's first state made it.
+FORMAT_1 = """
+CREATE TABLE device (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
+CREATE TABLE problem (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE trial (
+    device INTEGER NOT NULL REFERENCES device, problem INTEGER NOT NULL REFERENCES problem,
+    solver TEXT NOT NULL, config TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
+    time_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER NOT NULL, repeats INTEGER NOT NULL,
+    is_tied INTEGER NOT NULL, workspace INTEGER NOT NULL, error REAL, at REAL NOT NULL,
+    PRIMARY KEY (device, problem, solver, config)
+) WITHOUT ROWID;
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY, device INTEGER NOT NULL REFERENCES device, began REAL NOT NULL,
+    ended REAL, facts TEXT NOT NULL
+);
+INSERT INTO device VALUES (1, '{"name": "NVIDIA H200"}');
+INSERT INTO trial VALUES
+    (1, 1, 'ConvDirect', 'TILE=4', 'measured', '', 1.5, 1.4, 1.7, 9, 2, 1, 64, 1e-7, 100.0);
+PRAGMA user_version = 1;
+"""
+
+
+def test_journals_of_format_1_go_on(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(FORMAT_1)
+        database.execute("INSERT INTO problem VALUES (1, ?)", (TEXT,))
+        database.commit()
+    for _ in range(2):
+        journal = Journal(path)
+        known = [(facts, list(trials)) for facts, trials in journal.devices()]
+        unknown = replace(FAST, registers=None, spill_bytes=None, local_bytes=None)
+        assert known == [({"name": "NVIDIA H200"}, [unknown])]
+        journal.close()
+    journal = filled(path)
+    assert FAST in list(journal.trials())
+    journal.close()
+
+
+def test_journals_of_later_formats_are_refused(path: Path) -> None:
+    Journal(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(InputError, match="has format 99"):
+        Journal(path)
 
 
 def test_devices_are_kept_apart(path: Path) -> None:
@@ -97,6 +146,8 @@ def test_the_parquet_holds_everything(path: Path, tmp_path: Path) -> None:
     fast = rows["ConvDirect", "TILE=4"]
     assert (fast["time_ms"], fast["low_ms"], fast["high_ms"]) == (1.5, 1.4, 1.7)
     assert (fast["arch"], fast["driver"], fast["is_tied"]) == ("sm_90", "13.0", True)
+    assert (fast["registers"], fast["spill_bytes"], fast["local_bytes"]) == (40, 0, 4096)
+    assert rows["ConvFft", ""]["registers"] is None
     assert fast["flops"] == parse_problem(fast["problem"]).flops == 2 * 36 * 4 * 27
     assert rows["ConvDirect", "TILE=8"]["time_ms"] is None
     assert rows["ConvDirect", "TILE=8"]["reason"] == "differs"

@@ -92,6 +92,9 @@ def test_good_candidates_are_measured_beside_bad_ones(
     assert {trial.status for trial in good} == {"measured"}
     assert all(trial.time_ms and trial.time_ms > 0 and trial.error == 0 for trial in good)
     assert trials["FaultyNaive", "THREADS=64"].status == "measured"
+    assert all(trial.local_bytes == 0 and trial.spill_bytes is not None for trial in good)
+    assert trials["FaultySlow", "THREADS=64"].local_bytes == 0
+    assert trials["FaultyUnbuildable", "THREADS=64"].local_bytes is None
     assert max(trial.samples for trial in good) >= QUICK.rounds
     assert report.is_complete
     assert report.statuses.total() == len(trials) == GOOD_CONFIGS + 8

@@ -7,8 +7,11 @@ Backend", "Code Object Metadata").
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
+
+from foretune.kernels.runtime.device import KernelFacts
 
 _NOTE = "AMDGPU"
 
@@ -57,6 +60,14 @@ def static_facts(code_object: bytes) -> dict[str, StaticFacts]:
         If it is no code object of AMD's.
     """
     return {kernel[".name"]: _facts(kernel) for kernel in _metadata(code_object)["amdhsa.kernels"]}
+
+
+def kernel_facts(code_object: bytes, name: str) -> KernelFacts:
+    """Tell what a kernel of a code object takes; nothing without the extra `tune`."""
+    if find_spec("elftools") is None or find_spec("msgpack") is None:
+        return KernelFacts()
+    facts = static_facts(code_object)[name]
+    return KernelFacts(facts.vector_registers, facts.scratch_bytes, facts.local_bytes)
 
 
 def _metadata(code_object: bytes) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from foretune.kernels.runtime.device import (
     Device,
     DeviceError,
     Kernel,
+    KernelFacts,
     LaunchArgument,
     OutOfDeviceMemoryError,
 )
@@ -136,6 +137,22 @@ class CudaKernel(Kernel):
         self._device = device
         self._function = function
         self._dynamic_local = dynamic_local
+
+    @property
+    def facts(self) -> KernelFacts:
+        """Ask the driver; what it calls local memory is a thread's, for spills and arrays."""
+        return KernelFacts(
+            self._attribute("NUM_REGS"),
+            self._attribute("LOCAL_SIZE_BYTES"),
+            self._attribute("SHARED_SIZE_BYTES") + self._dynamic_local,
+        )
+
+    def _attribute(self, name: str) -> int:
+        from cuda.bindings import driver
+
+        number = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        with self._device.current():
+            return int(_call(driver.cuFuncGetAttribute, number, self._function))
 
     def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]

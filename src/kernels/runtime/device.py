@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,38 @@ class Buffer(ABC):
 LaunchArgument = Buffer | bytes | None
 
 
+@dataclass(frozen=True)
+class KernelFacts:
+    """What a built kernel takes of a device; None where its backend can't say.
+
+    Parameters
+    ----------
+    registers : int or None
+        Of one thread.
+    spill_bytes : int or None
+        Memory of one thread for what found no register, and for arrays.
+    local_bytes : int or None
+        LDS or shared memory of a block, static and dynamic.
+    """
+
+    registers: int | None = None
+    spill_bytes: int | None = None
+    local_bytes: int | None = None
+
+
 class Kernel(ABC):
     """A loaded kernel function."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> KernelFacts:
+        """What it takes of the device.
+
+        Raises
+        ------
+        DeviceError
+            If the driver refuses to say.
+        """
 
     @abstractmethod
     def bind(

@@ -13,6 +13,7 @@ from foretune.kernels.runtime.device import (
     Device,
     DeviceError,
     Kernel,
+    KernelFacts,
     LaunchArgument,
 )
 from foretune.kernels.runtime.source import whole_source
@@ -91,6 +92,19 @@ class Executor:
             self._kernels[wanted] = kernel
         return kernel
 
+    def facts(self, plan: Plan) -> KernelFacts:
+        """Tell the most that a kernel of a plan takes, where all of them are loaded and tell it."""
+        kernels = [self._kernels.get(launch.kernel) for launch in plan.launches]
+        try:
+            facts = [KernelFacts() if kernel is None else kernel.facts for kernel in kernels]
+        except DeviceError:
+            return KernelFacts()
+        return KernelFacts(
+            _most(known.registers for known in facts),
+            _most(known.spill_bytes for known in facts),
+            _most(known.local_bytes for known in facts),
+        )
+
     def build_many(
         self,
         wanted: Iterable[KernelSource],
@@ -161,6 +175,12 @@ class Executor:
             raise
         self.cache.put(key, binary)
         return binary
+
+
+def _most(numbers: Iterable[int | None]) -> int | None:
+    told = list(numbers)
+    known = [number for number in told if number is not None]
+    return max(known) if known and len(known) == len(told) else None
 
 
 def _bind(argument: Argument, buffers: Mapping[str, Buffer | None]) -> LaunchArgument:

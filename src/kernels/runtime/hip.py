@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 from foretune.errors import InputError
 from foretune.kernels.runtime.addresses import AddressBuffer, Parameters, address_of
+from foretune.kernels.runtime.amd_code import kernel_facts
 from foretune.kernels.runtime.device import (
     Buffer,
     CompileError,
     Device,
     DeviceError,
     Kernel,
+    KernelFacts,
     LaunchArgument,
     OutOfDeviceMemoryError,
 )
@@ -118,11 +120,18 @@ def known_archs() -> frozenset[str]:
 class HipKernel(Kernel):
     """A function of a loaded module."""
 
-    def __init__(self, device: HipDevice, module: Any, function: Any) -> None:
+    def __init__(self, device: HipDevice, binary: bytes, name: str) -> None:
         self._device = device
+        self._binary = binary
+        self._name = name
         # The function goes with its module.
-        self._module = module
-        self._function = function
+        self._module = _call(_hip().hipModuleLoadData, binary)
+        self._function = _call(_hip().hipModuleGetFunction, self._module, name.encode())
+
+    @property
+    def facts(self) -> KernelFacts:
+        """What the code object says."""
+        return kernel_facts(self._binary, self._name)
 
     def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
@@ -214,9 +223,7 @@ class HipDevice(Device):
     def load(self, binary: bytes, name: str) -> HipKernel:
         """Load a function of a code object."""
         with self.current():
-            module = _call(self._hip.hipModuleLoadData, binary)
-            function = _call(self._hip.hipModuleGetFunction, module, name.encode())
-        return HipKernel(self, module, function)
+            return HipKernel(self, binary, name)
 
     def alloc(self, nbytes: int) -> AddressBuffer:
         """Take memory."""

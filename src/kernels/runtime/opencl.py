@@ -25,6 +25,7 @@ from foretune.kernels.runtime.device import (
     Device,
     DeviceError,
     Kernel,
+    KernelFacts,
     LaunchArgument,
     OutOfDeviceMemoryError,
 )
@@ -233,6 +234,23 @@ class OpenCLKernel(Kernel):
         self._name = name
         # Making one takes pyopencl longer than most launches.
         self._spare: list[Any] = []
+
+    @property
+    def facts(self) -> KernelFacts:
+        """What OpenCL can tell; registers are not in it."""
+        import pyopencl as cl
+
+        if not self._spare:
+            self._spare.append(cl.Kernel(self._program, self._name))
+        device, wanted = self._queue.device, cl.kernel_work_group_info
+        ask = self._spare[-1].get_work_group_info
+        try:
+            private, local = (
+                int(ask(what, device)) for what in (wanted.PRIVATE_MEM_SIZE, wanted.LOCAL_MEM_SIZE)
+            )
+        except cl.Error as error:
+            raise DeviceError(str(error)) from None
+        return KernelFacts(None, private, local)
 
     def bind(
         self, grid: tuple[int, int, int], threads: int, arguments: Sequence[LaunchArgument]
