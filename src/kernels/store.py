@@ -17,18 +17,20 @@ import socket
 import sqlite3
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from foretune.errors import InputError
 from foretune.files import MOUNTS, file_system_kind
-from foretune.kernels.found import Found
+from foretune.kernels.found import Found, FoundSolution
 from foretune.kernels.problem import Problem
-from foretune.kernels.problem_text import format_problem
+from foretune.kernels.problem_text import format_problem, parse_problem
+from foretune.kernels.records import BannedCandidate, MeasuredCandidate
 from foretune.kernels.runtime.properties import DeviceProperties
 
 #: File systems whose locks or shared memory can't be trusted between machines.
@@ -44,7 +46,14 @@ CREATE TABLE IF NOT EXISTS found (
     context TEXT NOT NULL, problem TEXT NOT NULL, answer TEXT NOT NULL, time REAL NOT NULL,
     PRIMARY KEY (context, problem)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS record (
+    context TEXT NOT NULL, kind TEXT NOT NULL, problem TEXT NOT NULL, candidate TEXT NOT NULL,
+    content TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (context, kind, problem, candidate)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS record_time ON record (context, kind, time);
 """
+_MEASURED, _BANNED = "measured", "banned"
+T = TypeVar("T")
 
 
 class Store:
@@ -100,7 +109,8 @@ class Store:
         deterministic : bool, default False
             Only solutions that don't add atomically.
         """
-        text = self._read(context_id(device), format_problem(problem))
+        context, key = context_id(device), format_problem(problem)
+        text = self._read(lambda answers: answers.get(context, key), None)
         if text is None:
             return None
         try:
@@ -134,35 +144,142 @@ class Store:
             "deterministic": deterministic,
             "found": found.to_dict(),
         }
+        text = json.dumps(answer, separators=(",", ":"))
         self._write(
-            context_id(device),
-            context_facts(device),
-            format_problem(found.problem),
-            json.dumps(answer, separators=(",", ":")),
+            lambda answers: answers.put(
+                context_id(device), context_facts(device), format_problem(found.problem), text
+            )
         )
 
-    def _read(self, context: str, problem: str) -> str | None:
+    def put_measured(
+        self, problem: Problem, measured: Iterable[MeasuredCandidate], device: DeviceProperties
+    ) -> None:
+        """Keep what single candidates took, in the place of what they took before.
+
+        That is no answer of find, and isn't given for one.
+
+        Examples
+        --------
+        >>> from foretune.kernels.conv.problem import ConvProblem
+        >>> device = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024)
+        >>> store, problem = Store(":memory:"), ConvProblem("F", 1, 3, (8, 8), 4, (3, 3))
+        >>> naive = MeasuredCandidate("ConvNaive", "THREADS=64", 1.5, 1.4, 1.6, 7, 0)
+        >>> store.put_measured(problem, [naive], device)
+        >>> store.measured(problem, device) == (naive,), store.get(problem, device)
+        (True, None)
+        """
+        text = format_problem(problem)
+        rows = [_Record(_MEASURED, text, one.key, one.to_json()) for one in measured]
+        self._put_records(rows, device)
+
+    def measured(self, problem: Problem, device: DeviceProperties) -> tuple[MeasuredCandidate, ...]:
+        """Give what was measured of a problem by `put_measured`, the fastest first."""
+        rows = self._records(device, _MEASURED, format_problem(problem))
+        read = _readable(MeasuredCandidate.from_json, (row.content for row in rows))
+        return tuple(sorted(read, key=lambda one: one.time_ms))
+
+    def latest(self, device: DeviceProperties, count: int) -> tuple[MeasuredCandidate, ...]:
+        """Give what was measured last on a device by `put_measured`, the newest first."""
+        context, none = context_id(device), list[_Record]()
+        rows = self._read(lambda answers: answers.latest(context, _MEASURED, count), none)
+        return tuple(_readable(MeasuredCandidate.from_json, (row.content for row in rows)))
+
+    def ban(self, banned: BannedCandidate, device: DeviceProperties) -> None:
+        """Remember that a candidate must not be used on a device.
+
+        Examples
+        --------
+        >>> device = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024)
+        >>> store = Store(":memory:")
+        >>> store.ban(BannedCandidate("ConvNaive", "conv ...", "crashed"), device)
+        >>> store.banned(device)["ConvNaive"].reason
+        'crashed'
+        """
+        row = _Record(_BANNED, banned.problem, banned.key, banned.to_json())
+        self._put_records([row], device)
+
+    def banned(self, device: DeviceProperties) -> dict[str, BannedCandidate]:
+        """Give the candidates that must not be used on a device, by their text form."""
+        rows = self._records(device, _BANNED)
+        read = _readable(BannedCandidate.from_json, (row.content for row in rows))
+        return {one.key: one for one in read}
+
+    def forget(self, problem: Problem, device: DeviceProperties) -> None:
+        """Drop everything that is known of a problem on a device, bans that it gave included."""
+        text = format_problem(problem)
+        self._write(lambda answers: answers.forget(context_id(device), text))
+
+    def contents(self) -> Iterator[tuple[dict[str, Any], Found]]:
+        """Give everything measured on any device, as answers with the facts of their devices.
+
+        What `put_measured` kept comes as answers too, beside those of find.
+
+        Examples
+        --------
+        >>> from foretune.kernels.conv.problem import ConvProblem
+        >>> device = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024)
+        >>> store, problem = Store(":memory:"), ConvProblem("F", 1, 3, (8, 8), 4, (3, 3))
+        >>> store.put_measured(
+        ...     problem, [MeasuredCandidate("ConvNaive", "THREADS=64", 1.5, 1.4, 1.6, 7, 0)], device
+        ... )
+        >>> [(facts["arch"], found.solutions[0].time_ms) for facts, found in store.contents()]
+        [('sm_90', 1.5)]
+        """
+        nothing: _Contents = ([], [])
+        answers, records = self._read(lambda known: known.contents(_MEASURED), nothing)
+        for facts, text in answers:
+            for found, _, _ in _readable(_read_answer, [text]):
+                yield json.loads(facts), found
+        groups: dict[tuple[str, str], list[MeasuredCandidate]] = {}
+        for facts, text, content in records:
+            group = groups.setdefault((facts, text), [])
+            group += _readable(MeasuredCandidate.from_json, [content])
+        for (facts, text), group in groups.items():
+            device = json.loads(facts)
+            for problem in _readable(parse_problem, [text]):
+                solutions = tuple(
+                    FoundSolution(
+                        *(one.solver, one.config, one.time_ms, one.low_ms, one.high_ms),
+                        *(one.samples, one.workspace, False, one.adds_atomically),
+                    )
+                    for one in sorted(group, key=lambda one: one.time_ms)
+                )
+                yield device, Found(problem, device["name"], solutions, is_stored=True)
+
+    def _put_records(self, rows: Sequence[_Record], device: DeviceProperties) -> None:
+        if rows:
+            context, facts = context_id(device), context_facts(device)
+            self._write(lambda answers: answers.put_records(context, facts, rows))
+
+    def _records(
+        self, device: DeviceProperties, kind: str, problem: str | None = None
+    ) -> list[_Record]:
+        context, none = context_id(device), list[_Record]()
+        return self._read(lambda answers: answers.records(context, kind, problem), none)
+
+    def _read(self, ask: Callable[[_Answers], T], otherwise: T) -> T:
         try:
-            return self._answers.get(context, problem)
+            return ask(self._answers)
         except sqlite3.DatabaseError as error:
             if _is_broken(error):
                 self.close()
                 self._files = self._set_aside(error)
             else:
                 self.note = f"{self.path} can't be read ({error})"
-        return None
+        return otherwise
 
-    def _write(self, *answer: str) -> None:
+    def _write(self, write: Callable[[_Answers], None]) -> None:
         # What was measured is worth more than that it is kept.
-        try:
-            self._answers.put(*answer)
-        except (sqlite3.DatabaseError, OSError) as error:
-            if isinstance(error, sqlite3.DatabaseError) and _is_broken(error):
-                self.close()
-                self._files = self._set_aside(error)
-                self._files.put(*answer)
-            else:
+        for is_last in (False, True):
+            try:
+                write(self._answers)
+            except (sqlite3.DatabaseError, OSError) as error:
+                if isinstance(error, sqlite3.DatabaseError) and _is_broken(error) and not is_last:
+                    self.close()
+                    self._files = self._set_aside(error)
+                    continue
                 self.note = f"{self.path} can't be written ({error}), the answer isn't kept"
+            return
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -219,8 +336,21 @@ class Store:
         return _SqliteAnswers(self.path)
 
 
+class _Record(NamedTuple):
+    """A single fact, by its kind, problem and candidate."""
+
+    kind: str
+    problem: str
+    candidate: str
+    content: str
+
+
+#: Answers with their facts; records with their facts and problems.
+_Contents = tuple[list[tuple[str, str]], list[tuple[str, str, str]]]
+
+
 class _Answers(ABC):
-    """Texts by context and problem."""
+    """Texts by context and problem; records by kind and candidate too."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -230,6 +360,22 @@ class _Answers(ABC):
 
     @abstractmethod
     def put(self, context: str, facts: str, problem: str, answer: str) -> None: ...
+
+    @abstractmethod
+    def put_records(self, context: str, facts: str, rows: Sequence[_Record]) -> None: ...
+
+    @abstractmethod
+    def records(self, context: str, kind: str, problem: str | None) -> list[_Record]: ...
+
+    @abstractmethod
+    def latest(self, context: str, kind: str, count: int) -> list[_Record]: ...
+
+    @abstractmethod
+    def forget(self, context: str, problem: str) -> None: ...
+
+    @abstractmethod
+    def contents(self, kind: str) -> _Contents:
+        """Everything, of records those of a kind."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -254,6 +400,7 @@ class _SqliteAnswers(_Answers):
         try:
             self._database.execute("SELECT context, problem, answer, time FROM found LIMIT 0")
             self._database.execute("SELECT id, facts FROM context LIMIT 0")
+            self._database.execute("SELECT kind, candidate, content FROM record LIMIT 0")
         except sqlite3.OperationalError as error:
             raise sqlite3.DatabaseError(str(error)) from None
 
@@ -286,6 +433,53 @@ class _SqliteAnswers(_Answers):
                 (context, problem, answer, time.time()),
             )
 
+    def put_records(self, context: str, facts: str, rows: Sequence[_Record]) -> None:
+        now = time.time()
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute("INSERT OR IGNORE INTO context VALUES (?, ?)", (context, facts))
+            self._database.executemany(
+                "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)",
+                [(context, *row, now) for row in rows],
+            )
+
+    def records(self, context: str, kind: str, problem: str | None) -> list[_Record]:
+        words = (
+            "SELECT kind, problem, candidate, content FROM record WHERE context = ? AND kind = ?"
+        )
+        if problem is None:
+            rows = self._database.execute(words, (context, kind))
+        else:
+            rows = self._database.execute(f"{words} AND problem = ?", (context, kind, problem))
+        return [_Record(*row) for row in rows]
+
+    def latest(self, context: str, kind: str, count: int) -> list[_Record]:
+        rows = self._database.execute(
+            "SELECT kind, problem, candidate, content FROM record WHERE context = ? AND kind = ?"
+            " ORDER BY time DESC LIMIT ?",
+            (context, kind, count),
+        )
+        return [_Record(*row) for row in rows]
+
+    def forget(self, context: str, problem: str) -> None:
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for table in ("found", "record"):
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE context = ? AND problem = ?", (context, problem)
+                )
+
+    def contents(self, kind: str) -> _Contents:
+        answers = self._database.execute(
+            "SELECT facts, answer FROM found JOIN context ON context = id"
+        )
+        records = self._database.execute(
+            "SELECT facts, problem, content FROM record JOIN context ON context = id"
+            " WHERE kind = ?",
+            (kind,),
+        )
+        return answers.fetchall(), records.fetchall()
+
     def close(self) -> None:
         self._database.close()
 
@@ -299,27 +493,75 @@ class _FolderAnswers(_Answers):
         folder.mkdir(exist_ok=True)
         self._own = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
         self._read_to: dict[Path, int] = {}
-        self._merged: dict[tuple[str, str], tuple[float, str]] = {}
+        #: By context, problem, kind and candidate, the last two empty for answers. What was
+        #: forgotten has None for its content.
+        self._merged: dict[tuple[str, str, str, str], _Line] = {}
 
     def get(self, context: str, problem: str) -> str | None:
-        for path in self._folder.glob("*.jsonl"):
-            self._read(path)
-        found = self._merged.get((context, problem))
-        return found[1] if found else None
+        self._read_new()
+        line = self._merged.get((context, problem, "", ""))
+        return line.content if line else None
 
     def put(self, context: str, facts: str, problem: str, answer: str) -> None:
-        line = json.dumps([context, problem, time.time(), answer, facts]) + "\n"
-        handle = os.open(self._own, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            # The file may end in half a line of a process of the same number that was killed.
-            os.write(handle, f"\n{line}".encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        self._append([[context, problem, time.time(), answer, facts]])
+
+    def put_records(self, context: str, facts: str, rows: Sequence[_Record]) -> None:
+        now = time.time()
+        self._append(
+            [
+                [context, row.problem, now, row.content, facts, row.kind, row.candidate]
+                for row in rows
+            ]
+        )
+
+    def records(self, context: str, kind: str, problem: str | None) -> list[_Record]:
+        return [row for row, _ in self._of_kind(context, kind, problem)]
+
+    def latest(self, context: str, kind: str, count: int) -> list[_Record]:
+        rows = sorted(self._of_kind(context, kind, None), key=lambda row: row[1], reverse=True)
+        return [row for row, _ in rows[:count]]
+
+    def forget(self, context: str, problem: str) -> None:
+        self._read_new()
+        now = time.time()
+        gone = [key for key in self._merged if key[:2] == (context, problem)]
+        self._append([[*key[:2], now, None, "", *key[2:]] for key in gone])
+
+    def contents(self, kind: str) -> _Contents:
+        self._read_new()
+        known = [(key, line) for key, line in self._merged.items() if line.content is not None]
+        answers = [(line.facts, line.content or "") for key, line in known if not key[2]]
+        records = [
+            (line.facts, key[1], line.content or "") for key, line in known if key[2] == kind
+        ]
+        return answers, records
 
     def close(self) -> None:
         self._merged.clear()
         self._read_to.clear()
+
+    def _of_kind(
+        self, context: str, kind: str, problem: str | None
+    ) -> Iterator[tuple[_Record, float]]:
+        self._read_new()
+        for (known_context, known_problem, known_kind, candidate), line in self._merged.items():
+            is_asked_for = known_context == context and known_kind == kind
+            if is_asked_for and problem in (None, known_problem) and line.content is not None:
+                yield _Record(kind, known_problem, candidate, line.content), line.at
+
+    def _append(self, lines: Sequence[Sequence[Any]]) -> None:
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        handle = os.open(self._own, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            # The file may end in half a line of a process of the same number that was killed.
+            os.write(handle, f"\n{text}".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _read_new(self) -> None:
+        for path in self._folder.glob("*.jsonl"):
+            self._read(path)
 
     def _read(self, path: Path) -> None:
         start = self._read_to.get(path, 0)
@@ -333,11 +575,28 @@ class _FolderAnswers(_Answers):
         self._read_to[path] = start + len(whole)
         for line in filter(None, whole.split(b"\n")):
             try:
-                context, problem, at, answer, _ = json.loads(line)
-            except ValueError:  # written by a process that was killed meanwhile
+                context, problem, at, answer, facts, *kind = json.loads(line)
+                key = (context, problem, *(kind or ("", "")))
+                new = _Line(at, answer, facts)
+                if len(key) == 4 and (key not in self._merged or self._merged[key].at <= at):
+                    self._merged[key] = new
+            except (ValueError, TypeError):  # written by a process that was killed meanwhile
                 continue
-            if (context, problem) not in self._merged or self._merged[context, problem][0] <= at:
-                self._merged[context, problem] = (at, answer)
+
+
+class _Line(NamedTuple):
+    """What a line of a file says of its key."""
+
+    at: float
+    content: str | None
+    facts: str
+
+
+def _readable(read: Callable[[str], T], texts: Iterable[str]) -> Iterator[T]:
+    """Read texts, but for those that something else wrote."""
+    for text in texts:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            yield read(text)
 
 
 def _is_broken(error: sqlite3.DatabaseError) -> bool:

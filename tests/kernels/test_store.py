@@ -17,6 +17,8 @@ import foretune
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.found import Found, FoundSolution, LeftOut
+from foretune.kernels.problem_text import format_problem
+from foretune.kernels.records import BannedCandidate, MeasuredCandidate
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.store import Store, context_id
 
@@ -102,10 +104,67 @@ def test_conditions_are_kept(store: Store) -> None:
     assert store.get(PROBLEM, DEVICE, workspace_limit=50, deterministic=True) is not None
 
 
+def measured(time_ms: float = 1.5, config: str = "THREADS=64") -> MeasuredCandidate:
+    return MeasuredCandidate("ConvNaive", config, time_ms, 1.0, 2.0, 7, 0, False, 1.25)
+
+
+BANNED = BannedCandidate("ConvSplit", format_problem(PROBLEM), "crashed: SIGSEGV")
+
+
+def test_single_candidates_are_no_answer_of_find(store: Store) -> None:
+    slow, fast = measured(2.0), measured(1.0, "THREADS=128")
+    store.put_measured(PROBLEM, [slow, fast], DEVICE)
+    assert store.get(PROBLEM, DEVICE) is None
+    store.close()
+    assert store.measured(PROBLEM, DEVICE) == (fast, slow)
+    store.put_measured(PROBLEM, [measured(0.5)], DEVICE)
+    assert [one.time_ms for one in store.measured(PROBLEM, DEVICE)] == [0.5, 1.0]
+    assert store.latest(DEVICE, 1) == (measured(0.5),)
+    assert store.measured(PROBLEM, replace(DEVICE, driver="13.1")) == ()
+    assert store.measured(ConvProblem("B", 1, 3, (8, 8), 4, (3, 3)), DEVICE) == ()
+
+
+def test_a_ban_holds_for_its_device(store: Store) -> None:
+    assert store.banned(DEVICE) == {}
+    store.ban(BANNED, DEVICE)
+    store.close()
+    assert store.banned(DEVICE) == {"ConvSplit": BANNED}
+    assert store.banned(replace(DEVICE, compiler="NVRTC 13.1")) == {}
+
+
+def test_a_problem_can_be_forgotten(store: Store) -> None:
+    other = ConvProblem("B", 1, 3, (8, 8), 4, (3, 3))
+    for problem in (PROBLEM, other):
+        store.put(found(problem), DEVICE)
+        store.put_measured(problem, [measured()], DEVICE)
+    store.ban(BANNED, DEVICE)
+    store.forget(PROBLEM, DEVICE)
+    store.close()
+    assert store.get(PROBLEM, DEVICE) is None
+    assert store.measured(PROBLEM, DEVICE) == ()
+    assert store.banned(DEVICE) == {}
+    assert store.get(other, DEVICE) is not None
+    assert store.measured(other, DEVICE) == (measured(),)
+    assert len(list(store.contents())) == 2
+    store.put(found(), DEVICE)
+    assert store.get(PROBLEM, DEVICE) is not None
+
+
+def test_all_that_was_measured_comes_with_its_device(store: Store) -> None:
+    store.put(found(), DEVICE)
+    store.put_measured(PROBLEM, [measured()], replace(DEVICE, name="NVIDIA H100"))
+    store.ban(BANNED, DEVICE)
+    contents = {facts["name"]: kept for facts, kept in store.contents()}
+    assert contents[DEVICE.name] == replace(found(), is_stored=True)
+    (only,) = contents["NVIDIA H100"].solutions
+    assert (only.solver, only.config, only.time_ms) == ("ConvNaive", "THREADS=64", 1.5)
+    assert contents["NVIDIA H100"].problem == PROBLEM
+
+
 _WRITER = """
 import sys
 from pathlib import Path
-from tests.kernels.test_store import DEVICE, found
+from tests.kernels.test_store import DEVICE, PROBLEM, found, measured
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.store import Store
 path, mounts, number = sys.argv[1:]
@@ -113,6 +172,7 @@ store = Store(path, Path(mounts))
 for batch in range(1, 31):
     store.put(found(ConvProblem("F", batch, 3, (8, 8), 4 * (1 + int(number)), (3, 3))), DEVICE)
     store.put(found(time_ms=batch), DEVICE)
+    store.put_measured(PROBLEM, [measured(batch, f"THREADS={number}{batch}")], DEVICE)
 """
 
 
@@ -121,16 +181,35 @@ def test_many_processes_write_at_once(store: Store) -> None:
     root = str(Path(__file__).parents[2])
     processes = [
         subprocess.Popen([sys.executable, "-c", _WRITER, store.path, mounts, str(number)], cwd=root)
-        for number in range(4)
+        for number in range(8)
     ]
-    assert [process.wait() for process in processes] == [0] * 4
-    for number in range(4):
+    assert [process.wait() for process in processes] == [0] * 8
+    assert len(store.measured(PROBLEM, DEVICE)) == 8 * 30
+    for number in range(8):
         for batch in range(1, 31):
             problem = ConvProblem("F", batch, 3, (8, 8), 4 * (1 + number), (3, 3))
             assert store.get(problem, DEVICE) is not None
     last = store.get(PROBLEM, DEVICE)
     assert last is not None
     assert last.solutions[0].time_ms in range(1, 31)
+
+
+def test_a_writer_that_is_killed_leaves_a_store_that_can_be_read(store: Store) -> None:
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", _WRITER.replace("range(1, 31)", "range(1, 10**9)"), store.path]
+    process = subprocess.Popen([*words, str(store._mounts), "0"], cwd=root)
+    try:
+        while len(store.measured(PROBLEM, DEVICE)) < 20:
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    store.close()
+    kept = len(store.measured(PROBLEM, DEVICE))
+    assert kept >= 20
+    store.put(found(), DEVICE)
+    assert store.get(PROBLEM, DEVICE) == replace(found(), is_stored=True)
+    assert store.note == "" or "network" in store.note
 
 
 def test_a_network_file_system_is_told_and_works(tmp_path: Path) -> None:
