@@ -13,6 +13,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from foretune.api import Predictor, find, predict
     from foretune.errors import InputError
+    from foretune.functional import (
+        conv1d,
+        conv1d_input,
+        conv1d_weight,
+        conv2d,
+        conv2d_input,
+        conv2d_weight,
+        conv3d,
+        conv3d_input,
+        conv3d_weight,
+        conv_transpose1d,
+        conv_transpose2d,
+        conv_transpose3d,
+    )
     from foretune.kernels.compute import compute
     from foretune.kernels.conv.problem import ConvProblem
     from foretune.kernels.found import Found, FoundSolution
@@ -28,6 +42,18 @@ __all__ = [
     "Solution",
     "__version__",
     "compute",
+    "conv1d",
+    "conv1d_input",
+    "conv1d_weight",
+    "conv2d",
+    "conv2d_input",
+    "conv2d_weight",
+    "conv3d",
+    "conv3d_input",
+    "conv3d_weight",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "find",
     "predict",
 ]
@@ -46,6 +72,7 @@ _HOMES = {
     "compute": "foretune.kernels.compute",
     "find": "foretune.api",
     "predict": "foretune.api",
+    **dict.fromkeys((name for name in __all__ if name.startswith("conv")), "foretune.functional"),
 }
 
 
