@@ -20,11 +20,14 @@ from foretune.kernels.journal import Journal
 from foretune.kernels.problem_text import parse_problem
 from foretune.kernels.suites import read_suite, suite_names
 from foretune.kernels.tune import DEFAULT_TIMEOUT, TuneReport, tune
+from foretune.predictor.kernels.portfolio import PortfolioChooser, read_portfolio
 
 EXAMPLES = f"""\
 examples:
   all layers of ResNet-50 on an NVIDIA GPU, for an hour:
     foretune tune --suite resnet50 --device cuda --budget 3600 --out resnet50.parquet
+  the candidates that the model of this device ranks, before anything else:
+    foretune tune --suite gpu --first trained_models/kernels/sm_90/conv/portfolio.txt --out a.parquet
   your own problems (find-db keys, driver lines), 20 configs of each solver:
     foretune tune --suite problems.txt --device cpu --sample 20 --out mine.parquet
 
@@ -63,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that compile (default: one a processor)"
     )
+    parser.add_argument(
+        "--first",
+        metavar="FILE",
+        help="candidates that are tried on every problem before the search goes on, one a line as "
+        "Solver{NAME=value,...}, the most useful first",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("there is no such folder", str(out.parent))
     if options.workers is not None and options.workers < 1:
         raise InputError(f"expected at least 1, got {options.workers}", "--workers")
+    chooser = PortfolioChooser(read_portfolio(options.first)) if options.first else None
     with closing(Journal(out.with_suffix(".journal"))) as journal:
         try:
             with progress() as show:
@@ -90,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
                     timeout=options.timeout,
                     workers=options.workers,
                     show=show,
+                    chooser=chooser,
                 )
         except KeyboardInterrupt:
             # What was measured before is worth as much.

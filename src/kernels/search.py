@@ -107,6 +107,10 @@ class ConfigSearch:
         allowed = self._allowed or (lambda _: True)
         return [config for config in list(found)[:count] if allowed(config)]
 
+    def is_proposed(self, config: Config) -> bool:
+        """Whether a config was proposed, claimed or told."""
+        return config in self._proposed
+
     def claim(self, config: Config) -> None:
         """Take note that a config was proposed by someone else."""
         self._proposed.add(config)
