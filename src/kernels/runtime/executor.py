@@ -105,6 +105,12 @@ class Executor:
             _most(known.local_bytes for known in facts),
         )
 
+    def is_built(self, wanted: KernelSource) -> bool:
+        """Whether a kernel can be had without a compiler."""
+        if wanted in self._kernels:
+            return True
+        return self.cache.get(self._source_and_key(wanted)[1]) is not None
+
     def build_many(
         self,
         wanted: Iterable[KernelSource],
