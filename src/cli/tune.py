@@ -27,7 +27,8 @@ examples:
   all layers of ResNet-50 on an NVIDIA GPU, for an hour:
     foretune tune --suite resnet50 --device cuda --budget 3600 --out resnet50.parquet
   the candidates that the model of this device ranks, before anything else:
-    foretune tune --suite gpu --first trained_models/kernels/sm_90/conv/portfolio.txt --out a.parquet
+    foretune tune --suite gpu --out a.parquet \\
+        --first trained_models/kernels/sm_90/conv/portfolio.txt
   your own problems (find-db keys, driver lines), 20 configs of each solver:
     foretune tune --suite problems.txt --device cpu --sample 20 --out mine.parquet
 
@@ -45,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, metavar="NAME|FILE", help="problems to tune")
     parser.add_argument("--out", required=True, metavar="DATASET.parquet", help="the dataset")
     parser.add_argument(
-        "--device", default="", help="cpu, cuda, hip, cuda:1 (default: the first GPU, else cpu)"
+        "--device",
+        default="",
+        help="cpu, cuda, hip, cuda:1, or several: cuda:0,cuda:1 (default: the first GPU, else cpu)",
     )
     parser.add_argument(
         "--budget", type=float, metavar="S", help="seconds (default: until all is tried)"
