@@ -99,7 +99,7 @@ _COLUMNS = [field.name for field in fields(Trial)][1:]
 
 
 class Journal:
-    """Trials in a SQLite file, which one process at a time may write.
+    """Trials in a SQLite file, which one process at a time may write, and one thread in it.
 
     A process that is killed loses what it hadn't recorded yet, and nothing else.
 
@@ -129,13 +129,16 @@ class Journal:
         self.path = Path(path)
         try:
             self._lock = self._take_lock()
-            self._database = sqlite3.connect(self.path, isolation_level=None)
+            self._database = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False
+            )
             self._prepare()
         except OSError as error:
             raise InputError(f"can't be written: {error.strerror}", str(path)) from None
         except sqlite3.DatabaseError as error:
             raise InputError(f"is no journal of a tuning run: {error}", str(path)) from None
         self._device = 0
+        self._devices: dict[DeviceProperties, int] = {}
         self._problems: dict[str, int] = {}
 
     def _take_lock(self) -> int:
@@ -171,12 +174,9 @@ class Journal:
 
     def use_device(self, device: DeviceProperties) -> None:
         """Say what device, driver, compiler and version of foretune trials are of from now on."""
-        from foretune import __version__
-
-        facts = json.dumps({"foretune": __version__, **asdict(device)}, sort_keys=True)
-        self._database.execute("INSERT OR IGNORE INTO device (facts) VALUES (?)", (facts,))
-        row = self._database.execute("SELECT id FROM device WHERE facts = ?", (facts,)).fetchone()
-        self._device = row[0]
+        if device not in self._devices:
+            self._devices[device] = self._device_id(device)
+        self._device = self._devices[device]
 
     def record(self, trial: Trial) -> None:
         """Write a trial, in the place of an older one of the same candidate."""
@@ -236,6 +236,14 @@ class Journal:
         """Close the file and let others write."""
         self._database.close()
         os.close(self._lock)
+
+    def _device_id(self, device: DeviceProperties) -> int:
+        from foretune import __version__
+
+        facts = json.dumps({"foretune": __version__, **asdict(device)}, sort_keys=True)
+        self._database.execute("INSERT OR IGNORE INTO device (facts) VALUES (?)", (facts,))
+        row = self._database.execute("SELECT id FROM device WHERE facts = ?", (facts,)).fetchone()
+        return int(row[0])
 
     def _problem_id(self, text: str) -> int:
         number = self._problems.get(text)

@@ -18,8 +18,10 @@ from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.journal import Journal, Trial
 from foretune.kernels.measure import MeasureOptions
 from foretune.kernels.problem_text import expand_problems
+from foretune.kernels.rounds import Visit
 from foretune.kernels.runtime.device import open_device
 from foretune.kernels.tune import TuneReport, tune
+from foretune.kernels.visiting import Visitor
 from tests.kernels.faulty_server import add_operation
 from tests.kernels.processor import needs_processor
 
@@ -38,9 +40,9 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     made.close()
 
 
-def tune_faulty(journal: Journal, text: str, **options: Any) -> TuneReport:
+def tune_faulty(journal: Journal, text: str, device: str = "cpu", **options: Any) -> TuneReport:
     return tune(
-        expand_problems(text), journal, "cpu", options=QUICK, server=SERVER, workers=1, **options
+        expand_problems(text), journal, device, options=QUICK, server=SERVER, workers=1, **options
     )
 
 
@@ -195,6 +197,55 @@ def test_a_measuring_process_that_does_not_start_records_nothing(journal: Journa
         )
     journal.use_device(open_device("cpu").properties)
     assert not by_candidate(journal)
+
+
+def test_devices_share_the_problems_out(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits: dict[str, set[int]] = {}
+    attempt = Visitor.visit
+
+    def noted(self: Visitor, visit: Visit, *arguments: Any) -> None:
+        visits.setdefault(visit.task.text, set()).add(id(self))
+        attempt(self, visit, *arguments)
+
+    monkeypatch.setattr(Visitor, "visit", noted)
+    report = tune_faulty(journal, "faulty batch=1 size=300|301|302|303 dtype=FP16", "cpu,cpu")
+    assert report.is_complete
+    assert report.devices == 2
+    tried = [trial for trial in journal.trials() if trial.config]
+    assert report.statuses.total() == len(tried) == 4 * (GOOD_CONFIGS + 1)
+    assert len(visits) == 4
+    assert len(set().union(*visits.values())) == 2
+    assert report.measuring_seconds + report.waiting_seconds <= report.seconds
+
+
+def test_a_failure_of_one_device_ends_the_run(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = 0
+
+    def full(_: Journal, trial: Trial) -> None:
+        nonlocal recorded
+        recorded += bool(trial.config)
+        if recorded == 3:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Journal, "record", full)
+    with pytest.raises(sqlite3.OperationalError, match="is full"):
+        tune_faulty(journal, "faulty batch=1 size=300|301|302|303 dtype=FP16", "cpu,cpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda:1,cuda:1", "is listed twice"),
+        ("cuda,cuda:0", "is listed twice"),
+        ("cpu,", "expected names joined by commas"),
+        ("cpu,cpu:9", "asked for number 9"),
+    ],
+)
+def test_wrong_devices_are_told(journal: Journal, device: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tune_faulty(journal, "faulty batch=1 size=300 dtype=FP16", device)
 
 
 @pytest.mark.parametrize(

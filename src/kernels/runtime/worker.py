@@ -9,9 +9,10 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 _CHILD = "foretune.kernels.runtime.worker_child"
 #: Seconds that a child has to start and to call its factory.
@@ -40,6 +41,36 @@ class WorkerDied(WorkerError):  # noqa: N818
 
 class WorkerRaised(WorkerError):  # noqa: N818
     """The child's function raised an exception; the child lives on."""
+
+
+class WorkerGone(RuntimeError):  # noqa: N818
+    """The machine or process that kept the child can't be reached; the child isn't to blame.
+
+    Attributes
+    ----------
+    reason : str
+        Why, in one line.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Caller(Protocol):
+    """Who has calls answered in a child process, here or elsewhere."""
+
+    def call(self, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Ask and wait, as `Worker.call`; elsewhere, it may raise `WorkerGone`."""
+        ...
+
+    def kill(self) -> None:
+        """Have a call that another thread waits for end at once."""
+        ...
+
+    def close(self) -> None:
+        """End the child; the next call starts a new one."""
+        ...
 
 
 class Worker:
@@ -95,6 +126,13 @@ class Worker:
             self._exchange(self._job, START_TIMEOUT)
         answer: dict[str, Any] = self._exchange(payload, timeout)
         return answer
+
+    def kill(self) -> None:
+        """Have a call that another thread waits for end at once, as if the child had crashed."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the child."""
