@@ -83,9 +83,10 @@ def settings(divisor: int) -> RankingSettings:
     return replace(
         usual,
         shares=replace(usual.shares, rounds=usual.shares.rounds // divisor),
-        times=replace(usual.times, rounds=usual.times.rounds // divisor),
+        # A bag of a single listing would be empty.
+        times=replace(usual.times, rounds=usual.times.rounds // divisor, bagging_fraction=1.0),
         judge=replace(usual.judge, rounds=usual.judge.rounds // divisor),
-        least_listings=5,
+        least_listings=10,
     )
 
 
@@ -156,7 +157,7 @@ def join(parts: Sequence[RankingData]) -> RankingData:
 
 def _part(position: npt.NDArray[np.float64], share: float, shift: int) -> npt.NDArray[np.bool_]:
     """Rows of a share of the training shapes; larger shares hold the smaller ones."""
-    return (position < TRAIN_END) & ((position * 2**shift) % 1 < share)
+    return np.asarray((position < TRAIN_END) & ((position * 2**shift) % 1 < share))
 
 
 def run_job(job: Job, cache: Path, divisor: int, thin: float) -> dict[str, Any]:
@@ -247,7 +248,8 @@ def _row(way: str, share: float, some: list[dict[str, Any]]) -> str:
     three = [row["problems"] * (1 - row["top3_not_listed"]) for row in some]
 
     def mean(name: str, weights: list[float]) -> float:
-        return sum(w * row[name] for w, row in zip(weights, some, strict=True)) / sum(weights)
+        total = sum(w * float(row[name]) for w, row in zip(weights, some, strict=True))
+        return total / sum(weights)
 
     def geometric(name: str, weights: list[float]) -> float:
         logs = [w * log(row[name]) for w, row in zip(weights, some, strict=True)]
