@@ -64,7 +64,8 @@ def test_the_hub_s_runs_are_read_whole(
     assert set(run.space.names) == set(
         "block_size_x block_size_y tile_size_x tile_size_y read_only use_padding use_shmem".split()
     )
-    assert (run.table["measure_seconds"] > 0).all()
+    measured = run.table[run.table["status"] == "measured"]
+    assert (measured["measure_seconds"] > 0).all()
 
 
 @settings(max_examples=30, deadline=None)
