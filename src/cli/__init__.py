@@ -32,6 +32,7 @@ VERBS = {
     "compare": "score the models and simple pickers on what was tuned",
     "devices": "show the devices that kernels can run on here, and why others are absent",
     "find": "measure foretune's own kernels for convolutions on a device, and rank them",
+    "facts": "compile foretune's own kernels for an AMD GPU, here or not, and tell what they take",
     "tune": "measure all configs of foretune's own kernels for many problems into a dataset",
 }
 FAILED, USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141

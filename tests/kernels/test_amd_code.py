@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -19,13 +18,13 @@ from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.gemm.problem import GemmProblem
 from foretune.kernels.registry import solvers
 from foretune.kernels.runtime import clang
-from foretune.kernels.runtime.amd_code import StaticFacts, kernel_facts, static_facts
+from foretune.kernels.runtime.amd_code import kernel_facts, static_facts
 from foretune.kernels.runtime.compiling import Compiler
 from foretune.kernels.runtime.device import CompileError, KernelFacts
 from foretune.kernels.runtime.properties import amd_properties
-from foretune.kernels.runtime.source import whole_source
 from foretune.kernels.runtime.worker import Worker
 from foretune.kernels.solver import KernelSource, Solver
+from foretune.kernels.static_facts import Compiled, compile_kernels
 
 LOCAL_BYTES = 65536
 #: Configs beside the default one, for each solver and arch.
@@ -88,14 +87,6 @@ def _operations() -> list[str]:
         for name in names
         if (Path(foretune.kernels.__path__[0]) / name / "solvers" / "__init__.py").exists()
     ]
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Facts of a kernel, or the reason that there are none."""
-
-    facts: StaticFacts | None
-    reason: str = ""
 
 
 @cache
@@ -169,17 +160,7 @@ def compiled(
         {kernel for solver in _all_solvers() for part in _kernels(solver, arch) for kernel in part},
         key=repr,
     )
-    results = {}
-    with Compiler(ARCHS[arch], (arch,), environment=environment) as compiler:
-        jobs = [(whole_source(kernel.file, "hip"), kernel.macros) for kernel in wanted]
-        for index, result in compiler.compile_many(jobs, workers=2):
-            kernel = wanted[index]
-            results[kernel] = (
-                Compiled(None, str(result))
-                if isinstance(result, CompileError)
-                else Compiled(static_facts(result)[kernel.name])
-            )
-    return arch, results
+    return arch, dict(compile_kernels(wanted, arch, ARCHS[arch], 2, environment))
 
 
 every_solver = pytest.mark.parametrize("solver", _all_solvers(), ids=lambda solver: solver.id)

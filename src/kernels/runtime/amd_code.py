@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 from foretune.kernels.runtime.device import KernelFacts
@@ -106,3 +107,61 @@ def _facts(kernel: dict[str, Any]) -> StaticFacts:
         wave_size=kernel[".wavefront_size"],
         max_threads=kernel[".max_flat_workgroup_size"],
     )
+
+
+@dataclass(frozen=True)
+class _Simd:
+    """Vector registers of one lane, how many are given at a time, and the waves it holds."""
+
+    registers: int
+    granule: int
+    most_waves: int
+
+
+#: AMD's CDNA instruction set manuals, "Register pressure in AMD CDNA2 GPUs" (gpuopen.com), and
+#: LLVM's AMDGPUBaseInfo.cpp, which agree.
+_SIMDS = MappingProxyType(
+    {
+        "gfx906": _Simd(256, 4, 10),
+        "gfx908": _Simd(256, 4, 10),
+        "gfx90a": _Simd(512, 8, 8),
+        "gfx942": _Simd(512, 8, 8),
+    }
+)
+#: Of a compute unit, but scalar registers, which each SIMD has.
+_SIMDS_PER_UNIT, _LDS_BYTES, _LDS_GRANULE, _SCALAR_REGISTERS = 4, 65536, 512, 800
+#: Blocks of several waves that a compute unit holds, for want of barriers.
+_MOST_BLOCKS = 16
+
+
+def waves_per_simd(facts: StaticFacts, arch: str) -> float | None:
+    """Tell how many waves of a kernel a SIMD holds at a time, on average over those of a unit.
+
+    Vector registers, scalar registers, LDS, barriers and places for waves limit it. None for archs
+    whose limits aren't known.
+
+    Examples
+    --------
+    >>> facts = StaticFacts(128, 0, 40, 0, 0, 0, 16384, 64, 256)
+    >>> waves_per_simd(facts, "gfx908"), waves_per_simd(facts, "gfx90a")
+    (2.0, 4.0)
+    """
+    simd = _SIMDS.get(arch)
+    if simd is None:
+        return None
+    by_registers = min(
+        simd.most_waves,
+        simd.registers // _rounded_up(max(1, facts.vector_registers), simd.granule),
+        _SCALAR_REGISTERS // max(1, facts.scalar_registers),
+    )
+    waves = -(-facts.max_threads // facts.wave_size)
+    blocks = _SIMDS_PER_UNIT * by_registers // waves
+    if waves > 1:
+        blocks = min(blocks, _MOST_BLOCKS)
+    if facts.local_bytes:
+        blocks = min(blocks, _LDS_BYTES // _rounded_up(facts.local_bytes, _LDS_GRANULE))
+    return blocks * waves / _SIMDS_PER_UNIT
+
+
+def _rounded_up(number: int, granule: int) -> int:
+    return -(-number // granule) * granule

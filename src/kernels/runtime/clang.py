@@ -54,6 +54,12 @@ def compiler(arch: str) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     return build
 
 
+def compiler_version() -> str:
+    """Name and version of what compiles."""
+    run = subprocess.run([str(_path()), "--version"], capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()[0].strip()
+
+
 @lru_cache(maxsize=1)
 def _path() -> str | None:
     return next(filter(None, map(shutil.which, _NAMES)), None)

@@ -99,6 +99,11 @@ def compiler(arch: str) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     return build
 
 
+def compiler_version() -> str:
+    """Name and version of what compiles."""
+    return f"HIPRTC of {_release()}"
+
+
 def known_archs() -> frozenset[str]:
     """Archs that the installed compiler support names; empty if it can't be asked."""
     for name in _COMGR:
@@ -173,8 +178,6 @@ class HipDevice(Device):
             return int(_call(self._hip.hipDeviceGetAttribute, number, self.index))
 
         arch = self._arch()
-        version = int(_call(self._hip.hipRuntimeGetVersion))
-        release = f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
         memory_hz = 1e3 * get("MemoryClockRate")
         return DeviceProperties(
             backend="hip",
@@ -189,8 +192,8 @@ class HipDevice(Device):
             bandwidth_gbs=2 * memory_hz * get("MemoryBusWidth") / 8 / 1e9,
             l2_bytes=get("L2CacheSize"),
             memory_bytes=int(_call(self._hip.hipMemGetInfo)[1]),
-            driver=f"HIP {release}",
-            compiler=f"HIPRTC of HIP {release}",
+            driver=_release(),
+            compiler=compiler_version(),
         )
 
     def _arch(self) -> str:
@@ -326,6 +329,11 @@ def _hiprtc() -> Any:
     from hip import hiprtc
 
     return hiprtc
+
+
+def _release() -> str:
+    version = int(_call(_hip().hipRuntimeGetVersion))
+    return f"HIP {version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
 
 
 def _log(program: Any) -> str:
