@@ -114,9 +114,12 @@ def train_regression(
     target: Floats,
     settings: TreeSettings,
     objective: str = "l2",
+    weights: Floats | None = None,
 ) -> lightgbm.Booster:
     """Boosted trees for one number a row (`objective` by LightGBM's name)."""
-    dataset = lightgbm.Dataset(rows, target, params={"max_bin": settings.max_bin, "verbose": -1})
+    dataset = lightgbm.Dataset(
+        rows, target, weight=weights, params={"max_bin": settings.max_bin, "verbose": -1}
+    )
     return lightgbm.train(
         settings.parameters() | {"objective": objective}, dataset, settings.rounds
     )

@@ -56,12 +56,14 @@ def write_json(path: str | os.PathLike[str], content: Any, indent: int | None = 
     Path(path).write_text(text + "\n", encoding="utf-8")
 
 
-class RankingBundle:
-    """A trained ranking on disk; each direction is loaded when first asked for.
+class BundleFolder:
+    """The files of a bundle; whichever is read is checked against the manifest first.
 
     Parameters
     ----------
     folder : path-like
+    spec : mapping
+        What this version of foretune computes; the bundle must have been made for the same.
 
     Raises
     ------
@@ -69,13 +71,13 @@ class RankingBundle:
         If it is no bundle, or was made for other features than this version computes.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], spec: Mapping[str, Any]) -> None:
         self.folder = Path(folder)
         self._expected = expected_checksums(self.folder)
-        spec = self._read(_SPEC)
-        for name, expected in feature_spec().items():
-            if spec.get(name) != expected:
-                said = spec.get(name)
+        found = self.read(_SPEC)
+        for name, expected in spec.items():
+            if found.get(name) != expected:
+                said = found.get(name)
                 told = (
                     f"{said!r}, this version {expected!r}" if name[-8:] != "features" else "differ"
                 )
@@ -84,41 +86,9 @@ class RankingBundle:
                     "train it again with this version of foretune",
                     str(self.folder / _SPEC),
                 )
-        self._content: dict[str, Any] = self._read(_MODEL)
-        if not self._content:
-            raise InputError("it holds no direction; train it again", str(self.folder / _MODEL))
-        self._models: dict[str, RankingModel] = {}
 
-    @property
-    def directions(self) -> tuple[str, ...]:
-        """Directions that it knows."""
-        return tuple(self._content)
-
-    def ranking(self, direction: str) -> RankingModel:
-        """Ranking of a direction; a KeyError if it has none, an InputError if it is damaged."""
-        if direction not in self._models:
-            content = self._content[direction]
-            path = self.folder / f"{direction}.forests"
-            forests = load_forests(path)
-            demand_checksum(forests.checksum, path, self._expected)
-            try:
-                self._models[direction] = _ranking(content, forests)
-            except InputError:
-                raise
-            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"direction {direction} is damaged ({type(error).__name__}: {error}); "
-                    "train it again",
-                    str(self.folder / _MODEL),
-                ) from None
-        return self._models[direction]
-
-    @cached_property
-    def calibration(self) -> dict[str, Any]:
-        """Content of calibration.json."""
-        return self._read(_CALIBRATION)
-
-    def _read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str) -> dict[str, Any]:
+        """Read a JSON object."""
         path = self.folder / name
         try:
             data = path.read_bytes()
@@ -134,6 +104,62 @@ class RankingBundle:
         if not isinstance(content, dict):
             raise InputError("expected a JSON object", str(path))
         return content
+
+    def forests(self, name: str) -> Mapping[str, Forest]:
+        """Open a file of forests."""
+        path = self.folder / name
+        forests = load_forests(path)
+        demand_checksum(forests.checksum, path, self._expected)
+        return forests
+
+
+class RankingBundle:
+    """A trained ranking on disk; each direction is loaded when first asked for.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    Raises
+    ------
+    InputError
+        If it is no bundle, or was made for other features than this version computes.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._files = BundleFolder(folder, feature_spec())
+        self.folder = self._files.folder
+        self._content: dict[str, Any] = self._files.read(_MODEL)
+        if not self._content:
+            raise InputError("it holds no direction; train it again", str(self.folder / _MODEL))
+        self._models: dict[str, RankingModel] = {}
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Directions that it knows."""
+        return tuple(self._content)
+
+    def ranking(self, direction: str) -> RankingModel:
+        """Ranking of a direction; a KeyError if it has none, an InputError if it is damaged."""
+        if direction not in self._models:
+            content = self._content[direction]
+            forests = self._files.forests(f"{direction}.forests")
+            try:
+                self._models[direction] = _ranking(content, forests)
+            except InputError:
+                raise
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"direction {direction} is damaged ({type(error).__name__}: {error}); "
+                    "train it again",
+                    str(self.folder / _MODEL),
+                ) from None
+        return self._models[direction]
+
+    @cached_property
+    def calibration(self) -> dict[str, Any]:
+        """Content of calibration.json."""
+        return self._files.read(_CALIBRATION)
 
 
 def _ranking(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> RankingModel:
