@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from foretune.kernels.runtime.binaries import BinaryCache, binary_key
+from foretune.kernels.runtime.binaries import BinaryCache
+from foretune.kernels.runtime.builder import Builder
 from foretune.kernels.runtime.compiling import Compiler
 from foretune.kernels.runtime.device import (
     Buffer,
-    CompileError,
     Device,
     DeviceError,
     Kernel,
     KernelFacts,
     LaunchArgument,
 )
-from foretune.kernels.runtime.source import whole_source
 from foretune.kernels.solver import Argument, KernelSource, Plan, Workspace
 
 
-class Executor:
+class Executor(Builder):
     """Kernels of one device, built once, in child processes, and kept.
 
     Parameters
@@ -28,18 +27,13 @@ class Executor:
     device : Device
     cache : BinaryCache, optional
         Default: the user's.
-
-    Attributes
-    ----------
-    built : int
-        Kernels that had to be compiled because no binary of them was there.
     """
 
     def __init__(self, device: Device, cache: BinaryCache | None = None) -> None:
+        super().__init__(
+            device.properties, Compiler(device.properties.backend, device.target), cache
+        )
         self.device = device
-        self.cache = BinaryCache() if cache is None else cache
-        self.built = 0
-        self._compiler = Compiler(device.properties.backend, device.target)
         self._kernels: dict[KernelSource, Kernel] = {}
 
     def prepare(self, plan: Plan, buffers: Mapping[str, Buffer | None]) -> Callable[[], None]:
@@ -81,14 +75,13 @@ class Executor:
         """Give a loaded kernel, from memory, the cache or the compiler."""
         kernel = self._kernels.get(wanted)
         if kernel is None:
-            source, key = self._source_and_key(wanted)
-            binary = self.cache.get(key)
+            binary = self.cache.get(self.key(wanted))
             if binary is not None:
                 # One that the driver doesn't take (any more) is built again.
                 with suppress(DeviceError):
                     kernel = self.device.load(binary, wanted.name)
             if kernel is None:
-                kernel = self.device.load(self._build(source, wanted.macros, key), wanted.name)
+                kernel = self.device.load(self.build(wanted), wanted.name)
             self._kernels[wanted] = kernel
         return kernel
 
@@ -107,80 +100,7 @@ class Executor:
 
     def is_built(self, wanted: KernelSource) -> bool:
         """Whether a kernel can be had without a compiler."""
-        if wanted in self._kernels:
-            return True
-        return self.cache.get(self._source_and_key(wanted)[1]) is not None
-
-    def build_many(
-        self,
-        wanted: Iterable[KernelSource],
-        workers: int = 1,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> dict[KernelSource, str]:
-        """See to it that binaries of kernels are in the cache.
-
-        Parameters
-        ----------
-        wanted : iterable of KernelSource
-        workers : int
-            Child processes that compile at a time.
-        progress : callable, optional
-            Told how many are done, of how many, after each.
-
-        Returns
-        -------
-        dict
-            Kernels that can't be built, with the compiler's log or how it crashed.
-        """
-        failures: dict[KernelSource, str] = {}
-        missing: dict[KernelSource, tuple[str, str]] = {}
-        kernels = dict.fromkeys(wanted)
-        for kernel in kernels:
-            source, key = self._source_and_key(kernel)
-            reason = self.cache.failure(key)
-            if reason is not None:
-                failures[kernel] = reason
-            elif kernel not in self._kernels and self.cache.get(key) is None:
-                missing[kernel] = (source, key)
-        done = len(kernels) - len(missing)
-        if progress is not None:
-            progress(done, len(kernels))
-        order = list(missing)
-        jobs = [(missing[kernel][0], kernel.macros) for kernel in order]
-        for index, result in self._compiler.compile_many(jobs, workers) if jobs else ():
-            self.built += 1
-            key = missing[order[index]][1]
-            if isinstance(result, CompileError):
-                failures[order[index]] = str(result)
-                self.cache.put_failure(key, str(result))
-            else:
-                self.cache.put(key, result)
-            done += 1
-            if progress is not None:
-                progress(done, len(kernels))
-        return failures
-
-    def close(self) -> None:
-        """End the compiler's processes; they start again if they are needed again."""
-        self._compiler.close()
-
-    def _source_and_key(self, wanted: KernelSource) -> tuple[str, str]:
-        properties = self.device.properties
-        source = whole_source(wanted.file, properties.backend)
-        return source, binary_key(source, wanted.macros, properties)
-
-    def _build(self, source: str, macros: tuple[tuple[str, int], ...], key: str) -> bytes:
-        reason = self.cache.failure(key)
-        if reason is not None:
-            raise CompileError(reason)
-        self.built += 1
-        try:
-            binary = self._compiler.compile(source, macros)
-        except CompileError as error:
-            self.cache.put_failure(key, str(error))
-            raise
-        self.cache.put(key, binary)
-        return binary
+        return wanted in self._kernels or super().is_built(wanted)
 
 
 def _most(numbers: Iterable[int | None]) -> int | None:
