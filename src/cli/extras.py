@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from foretune.errors import InputError
 
 _TRAIN = {"lightgbm", "sklearn", "scipy", "pandas", "pyarrow", "platformdirs", "filelock"}
-_TUNE = {"pyarrow", "platformdirs"}
+_TUNE = {"pyarrow", "platformdirs", "msgpack", "elftools"}
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("there is no such folder", str(out.parent))
     if options.workers is not None and options.workers < 1:
         raise InputError(f"expected at least 1, got {options.workers}", "--workers")
-    with progress() as show:
+    with tune_extra("facts"), progress() as show:
         rows = write_facts(
             out,
             problems,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretune.files import replace_file
+from foretune.kernels.gains import WORTHWHILE, device_of_facts, tuning_gains
 from foretune.kernels.journal import NOT_APPLICABLE, Journal, Trial
 from foretune.kernels.problem_text import parse_problem
 
@@ -91,15 +92,19 @@ def export(journal: Journal, path: str | os.PathLike[str]) -> int:
     path = Path(path)
     devices: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    for facts, trials in journal.devices():
+    gains: dict[str, list[float]] = defaultdict(list)
+    for facts, found in journal.devices():
         devices.append(facts)
+        trials = list(found)
         rows += [{**_row(trial), **facts} for trial in trials]
+        for name, ratios in tuning_gains(trials, device_of_facts(facts)).items():
+            gains[name] += ratios.values()
     names = [*COLUMNS, *dict.fromkeys(name for facts in devices for name in facts)]
     columns = {name: _column(name, [row.get(name) for row in rows]) for name in names}
     with replace_file(path) as temporary:
         pq.write_table(pa.table(columns), temporary, compression="zstd")
     with replace_file(path.with_suffix(".md")) as temporary:
-        text = "\n".join(_datasheet(path, journal, devices, rows)) + "\n"
+        text = "\n".join(_datasheet(path, journal, devices, rows, gains)) + "\n"
         temporary.write_text(text, encoding="utf-8")
     return len(rows)
 
@@ -126,7 +131,11 @@ def _column(name: str, values: list[Any]) -> pa.Array:
 
 
 def _datasheet(
-    path: Path, journal: Journal, devices: list[dict[str, Any]], rows: list[dict[str, Any]]
+    path: Path,
+    journal: Journal,
+    devices: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
+    gains: dict[str, list[float]],
 ) -> Iterator[str]:
     """Lines of the datasheet, in Markdown."""
     problems = {row["problem"] for row in rows}
@@ -164,14 +173,25 @@ def _datasheet(
         "",
         "## Solvers",
         "",
-        "| solver | trials | measured | problems won |",
-        "|---|---|---|---|",
+        "| solver | trials | measured | problems won | with default | gain "
+        f"{WORTHWHILE:g} | largest gain |",
+        "|---|---|---|---|---|---|---|",
     )
     wins = Counter(solver for solver in _winners(rows).values())
     for solver in sorted({row["solver"] for row in rows}):
         own = [row for row in rows if row["solver"] == solver and row["status"] != NOT_APPLICABLE]
         measured = sum(row["status"] == "measured" for row in own)
-        yield f"| {solver} | {len(own)} | {measured} | {wins[solver]} |"
+        known = gains.get(solver, [])
+        most = f"{max(known):.2f}" if known else ""
+        many = sum(gain >= WORTHWHILE for gain in known)
+        cells = (solver, len(own), measured, wins[solver], len(known), many, most)
+        yield f"| {' | '.join(map(str, cells))} |"
+    yield ""
+    yield (
+        "A gain is the time of a solver's default config over that of its best one, for problems "
+        f"of which the default and another config were measured; gain {WORTHWHILE:g} counts those "
+        "of as much or more."
+    )
     yield from ("", "## Columns", "", "| column | meaning |", "|---|---|")
     for name, meaning in COLUMNS.items():
         yield f"| {name} | {meaning} |"

@@ -13,8 +13,10 @@ import pytest
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.export import COLUMNS, export
+from foretune.kernels.gains import tuning_gains
 from foretune.kernels.journal import Journal, Trial
 from foretune.kernels.problem_text import format_problem, parse_problem
+from foretune.kernels.registry import solver
 from foretune.kernels.runtime.properties import DeviceProperties
 
 DEVICE = DeviceProperties("cuda", "NVIDIA H200", "sm_90", 132, 32, 49152, 1024, driver="13.0")
@@ -155,6 +157,36 @@ def test_the_parquet_holds_everything(path: Path, tmp_path: Path) -> None:
     assert set(COLUMNS) < set(table.column_names)
 
 
+def test_the_datasheet_tells_what_tuning_gains(path: Path, tmp_path: Path) -> None:
+    journal = Journal(path)
+    for driver, best in (("13.0", 1.0), ("13.1", 1.9)):
+        device = replace(DEVICE, driver=driver)
+        journal.use_device(device)
+        direct = solver("conv", "ConvDirect")
+        space = direct.space(parse_problem(TEXT), device)
+        default, other, third = space.sample(3)
+        for config, time_ms in ((default, 2.0), (other, best), (third, 2.5)):
+            journal.record(replace(FAST, config=config.key, time_ms=time_ms))
+    export(journal, tmp_path / "run.parquet")
+    journal.close()
+    assert "| ConvDirect | 6 | 6 | 2 | 2 | 1 | 2.00 |" in (tmp_path / "run.md").read_text()
+
+
+def test_gains_need_the_default_and_another() -> None:
+    direct = solver("conv", "ConvDirect")
+    default, other = (
+        replace(FAST, config=config.key, time_ms=time_ms)
+        for config, time_ms in zip(
+            direct.space(parse_problem(TEXT), DEVICE).sample(2), (1.0, 2.0), strict=True
+        )
+    )
+    assert tuning_gains([default, other], DEVICE) == {"ConvDirect": {TEXT: 1.0}}
+    assert tuning_gains([default], DEVICE) == tuning_gains([other], DEVICE) == {}
+    assert tuning_gains([default, replace(other, status="wrong")], DEVICE) == {}
+    gone = [replace(trial, solver="ConvGone") for trial in (default, other)]
+    assert tuning_gains(gone, DEVICE) == {}
+
+
 def test_the_datasheet_says_what_the_parquet_holds(path: Path, tmp_path: Path) -> None:
     journal = filled(path)
     journal.begin_session({"budget": 3.0, "seed": 4})
@@ -166,7 +198,7 @@ def test_the_datasheet_says_what_the_parquet_holds(path: Path, tmp_path: Path) -
         "NVIDIA H200",
         "seed 4",
         "| wrong | 1 |",
-        "| ConvDirect | 2 | 1 | 1 |",
+        "| ConvDirect | 2 | 1 | 1 | 0 | 0 |  |",
         *COLUMNS,
     ):
         assert words in text
