@@ -8,6 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -127,22 +128,28 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._lock_path = Path(f"{path}.lock")
         try:
             self._lock = self._take_lock()
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror}", str(path)) from None
+        try:
             self._database = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
             self._prepare()
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror}", str(path)) from None
+        except InputError:
+            self._release_lock()
+            raise
         except sqlite3.DatabaseError as error:
+            self._release_lock()
             raise InputError(f"is no journal of a tuning run: {error}", str(path)) from None
         self._device = 0
         self._devices: dict[DeviceProperties, int] = {}
         self._problems: dict[str, int] = {}
 
     def _take_lock(self) -> int:
-        handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -153,7 +160,16 @@ class Journal:
             ) from None
         except OSError:  # a network file system without such locks
             return handle
-        return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), self._lock_path.stat()):
+                return handle
+        # Whoever had it has removed it between the two calls.
+        os.close(handle)
+        return self._take_lock()
+
+    def _release_lock(self) -> None:
+        self._lock_path.unlink(missing_ok=True)
+        os.close(self._lock)
 
     def _prepare(self) -> None:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
@@ -233,9 +249,12 @@ class Journal:
         ]
 
     def close(self) -> None:
-        """Close the file and let others write."""
+        """Close the file and let others write; it goes away if nothing was written to it."""
+        is_used = self._database.execute("SELECT count(*) FROM device").fetchone()[0]
         self._database.close()
-        os.close(self._lock)
+        if not is_used:
+            self.path.unlink(missing_ok=True)
+        self._release_lock()
 
     def _device_id(self, device: DeviceProperties) -> int:
         from foretune import __version__

@@ -64,3 +64,4 @@ def test_wrong_input_is_told_in_one_line(
     _, error = capsys.readouterr()
     assert said in error
     assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ def test_journals_of_format_1_go_on(path: Path) -> None:
 
 
 def test_journals_of_later_formats_are_refused(path: Path) -> None:
-    Journal(path).close()
+    filled(path).close()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
     with pytest.raises(InputError, match="has format 99"):
@@ -116,13 +116,20 @@ def test_one_process_writes(path: Path) -> None:
     with pytest.raises(InputError, match="another process"):
         Journal(path)
     journal.close()
+    filled(path).close()
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_a_journal_that_nothing_was_written_to_goes_away(path: Path) -> None:
     Journal(path).close()
+    assert not list(path.parent.iterdir())
 
 
 def test_other_files_are_refused(path: Path) -> None:
     path.write_text("this is no database, whatever its name says" * 30)
     with pytest.raises(InputError, match="is no journal"):
         Journal(path)
+    assert list(path.parent.iterdir()) == [path]
     with pytest.raises(InputError, match="can't be written"):
         Journal(path.parent / "missing" / "run.journal")
 
