@@ -1,0 +1,171 @@
+"""Candidate models on disk, in the same kind of folder as rankings (`foretune.predictor.bundle`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import InputError
+from foretune.predictor.acceptance import Acceptance
+from foretune.predictor.bundle import BundleFolder, write_json
+from foretune.predictor.forest import save_forests
+from foretune.predictor.kernels.features import (
+    CANDIDATE_FEATURE_VERSION,
+    feature_names,
+    problem_feature_names,
+)
+from foretune.predictor.kernels.model import (
+    JUDGE_FEATURES,
+    RANGED,
+    CandidateRanker,
+    KernelModel,
+    Portfolio,
+    Trust,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from foretune.predictor.forest import Forest
+
+FORMAT = 1
+#: What makes a folder a candidate model.
+SPEC_FILE = "feature_spec.json"
+_MODEL, _FORESTS, _CALIBRATION = "model.json", "candidates.forests", "calibration.json"
+
+
+def candidate_spec(operation: str) -> dict[str, Any]:
+    """Say what features of an operation's candidates this version of foretune computes."""
+    return {
+        "format": FORMAT,
+        "family": "kernels",
+        "operation": operation,
+        "feature_version": CANDIDATE_FEATURE_VERSION,
+        "features": list(feature_names()),
+        "judge_features": list(JUDGE_FEATURES),
+        "ranged_features": list(RANGED),
+    }
+
+
+def save_candidates(
+    folder: str | os.PathLike[str],
+    ranker: CandidateRanker,
+    trust: Trust,
+    operation: str,
+) -> None:
+    """Write a model, but for its calibration."""
+    if ranker.judge is None:
+        raise ValueError("the judge isn't trained")
+    home = Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    portfolio = ranker.portfolio
+    forests = {
+        "solvers": ranker.solvers,
+        "losses": ranker.losses,
+        "times": ranker.times,
+        "judge": ranker.judge,
+    }
+    save_forests(home / _FORESTS, forests)
+    write_json(home / SPEC_FILE, candidate_spec(operation))
+    content = {
+        "solvers": list(portfolio.solvers),
+        "with_device": ranker.with_device,
+        "candidates": [
+            [solver, config]
+            for solver, config in zip(portfolio.solver, portfolio.config, strict=True)
+        ],
+        "short": {",".join(map(str, key)): list(value) for key, value in portfolio.short.items()},
+        "kinds": sorted(map(list, trust.kinds)),
+        "ranges": {
+            str(ndim): [list(trust.low[ndim]), list(trust.high[ndim])] for ndim in trust.low
+        },
+        "devices": sorted(map(list, trust.devices)),
+    }
+    write_json(home / _MODEL, content, indent=None)
+
+
+def load_candidates(folder: str | os.PathLike[str], operation: str = "conv") -> KernelModel:
+    """Read a model.
+
+    Raises
+    ------
+    InputError
+        If it is none, is damaged, or was made for other features than this version computes.
+    """
+    files = BundleFolder(folder, candidate_spec(operation))
+    content = files.read(_MODEL)
+    packed = files.forests(_FORESTS)
+    acceptance = Acceptance(files.read(_CALIBRATION), str(files.folder / _CALIBRATION))
+    try:
+        return KernelModel(_ranker(content, packed), _trust(content), acceptance, operation)
+    except InputError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"is damaged ({type(error).__name__}: {error}); train it again",
+            str(files.folder / _MODEL),
+        ) from None
+
+
+def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> CandidateRanker:
+    """Put a ranker together, and prove that its parts fit."""
+    solvers = tuple(content["solvers"])
+    pairs = [(int(solver), str(config)) for solver, config in content["candidates"]]
+    short = {
+        _three(key): tuple(int(number) for number in listed)
+        for key, listed in content["short"].items()
+    }
+    with_device = bool(content["with_device"])
+    if not pairs or not all(isinstance(name, str) for name in solvers):
+        raise ValueError("candidates are no names")
+    if not all(0 <= solver < len(solvers) for solver, _ in pairs):
+        raise ValueError("a candidate's solver")
+    if not all(0 <= number < len(pairs) for listed in short.values() for number in listed):
+        raise ValueError("a candidate's number")
+    widths = {
+        "solvers": (len(problem_feature_names(with_device=with_device)), len(solvers)),
+        "losses": (len(feature_names(with_device=with_device)), forests["losses"].num_outputs),
+        "times": (len(feature_names(with_device=with_device)), 1),
+        "judge": (len(JUDGE_FEATURES), 1),
+    }
+    for name, shape in widths.items():
+        if (forests[name].num_features, forests[name].num_outputs) != shape:
+            raise ValueError(f"the forest {name} is for other features or candidates")
+    portfolio = Portfolio(
+        solvers,
+        tuple(solver for solver, _ in pairs),
+        tuple(config for _, config in pairs),
+        short,
+    )
+    return CandidateRanker(
+        portfolio,
+        forests["solvers"],
+        forests["losses"],
+        forests["times"],
+        forests["judge"],
+        with_device,
+    )
+
+
+def _three(key: str) -> tuple[int, int, int]:
+    solver, direction, is_short = map(int, key.split(","))
+    return solver, direction, is_short
+
+
+def _trust(content: Mapping[str, Any]) -> Trust:
+    low = {int(ndim): tuple(map(float, ends[0])) for ndim, ends in content["ranges"].items()}
+    high = {int(ndim): tuple(map(float, ends[1])) for ndim, ends in content["ranges"].items()}
+    for ndim in low:
+        if not len(low[ndim]) == len(high[ndim]) == len(RANGED):
+            raise ValueError("a range's ends")
+        if not np.all(np.array(low[ndim]) <= np.array(high[ndim])):
+            raise ValueError("a range's ends")
+    return Trust(
+        frozenset(tuple(map(int, kind)) for kind in content["kinds"]),
+        low,
+        high,
+        frozenset((str(name), int(units)) for name, units in content["devices"]),
+    )

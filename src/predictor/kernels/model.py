@@ -1,0 +1,458 @@
+"""Ranks the candidates of one operation on one arch. Asking needs numpy alone.
+
+In three steps. A forest that sees the problem alone tells what each solver would lose, and with it
+some dozens of candidates are taken from a portfolio. A second forest tells what each of those loses
+against the best, from the features of both together. Candidates are then looked at in this order,
+and those that can't run, or keep no limit, are left out. A third forest, the judge, says how
+probably each of the first is within 1.10 of the best, and a fourth tells times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import exp
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.registry import solvers as all_solvers
+from foretune.kernels.space import Config
+from foretune.predictor.acceptance import check_risk
+from foretune.predictor.candidates import DEFAULT_RISK, CandidateRanking, RankedCandidate
+from foretune.predictor.features.conv import why_unsupported
+from foretune.predictor.kernels.features import (
+    PROBLEM_FEATURES,
+    CandidateTable,
+    ProblemView,
+    parse_config,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from foretune.kernels.problem import Problem
+    from foretune.kernels.runtime.properties import DeviceProperties
+    from foretune.kernels.solver import Solver
+    from foretune.kernels.space import Space
+    from foretune.predictor.acceptance import Acceptance
+    from foretune.predictor.forest import Forest
+
+    Floats = npt.NDArray[np.float64]
+    Places = npt.NDArray[np.intp]
+
+#: Candidates that are ranked.
+PRUNED = 48
+#: Candidates that the solvers get of them, the most promising solver first; the last number goes
+#: on for all others.
+_SHARES = (20, 12, 8, 4)
+#: Log slowdown where there is no candidate: never a reason to pick another.
+_UNKNOWN = 3.0
+
+#: Features of the problem that the judge sees.
+JUDGE_PROBLEM_FEATURES = (
+    "dtype channels_last log_flops intensity gemm_m gemm_n gemm_k taps groups batch waves_128x128 "
+    "depth_per_wave direction"
+).split()
+_JUDGE_AT = [(*PROBLEM_FEATURES, "direction").index(name) for name in JUDGE_PROBLEM_FEATURES]
+#: What the judge sees of a candidate beside its rivals.
+JUDGE_FEATURES = (
+    *("loss", "gap", "rank", "doubt", "solver", "solver_gap", "near", "second_gap", "fourth_gap"),
+    *JUDGE_PROBLEM_FEATURES,
+)
+
+#: A problem's kind: direction, dimensions, type, layout, grouping.
+Kind = tuple[int, ...]
+
+
+def kind_of(view: ProblemView) -> Kind:
+    """Give the kind of a problem: what must have been learnt before an answer is trusted."""
+    raw = view.raw
+    channels, groups = raw[5], raw[7]
+    grouping = 0 if groups == 1 else 1 if groups == channels else 2
+    return (view.direction_code, int(raw[0]), int(raw[1]), int(raw[3]), grouping)
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """The candidates that are ranked.
+
+    Attributes
+    ----------
+    solvers : tuple of str
+        Ids.
+    solver : tuple of int
+        Place of each candidate's solver.
+    config : tuple of str
+        Text form of each candidate's config.
+    short : mapping
+        (solver, direction, whether elements have 2 bytes) -> the candidates of most use there, the
+        best first.
+    """
+
+    solvers: tuple[str, ...]
+    solver: tuple[int, ...]
+    config: tuple[str, ...]
+    short: Mapping[tuple[int, int, int], tuple[int, ...]]
+
+    def __len__(self) -> int:
+        return len(self.solver)
+
+    def key(self, candidate: int) -> str:
+        """Text form of a candidate, as `foretune.kernels.solver.Candidate.key`."""
+        solver, config = self.solvers[self.solver[candidate]], self.config[candidate]
+        return f"{solver}{{{config}}}" if config else solver
+
+    def table(self) -> CandidateTable:
+        """Make what features are computed from."""
+        parsed = map(parse_config, self.config)
+        return CandidateTable(self.solvers, list(zip(self.solver, parsed, strict=True)))
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Where an answer may be accepted at all.
+
+    Attributes
+    ----------
+    kinds : frozenset of Kind
+        Of which enough shapes were learnt.
+    low, high : mapping
+        Dimensions -> lowest and highest of each ranged feature of the problems learnt.
+    devices : frozenset of (str, int)
+        Names and compute units of the devices learnt.
+    """
+
+    kinds: frozenset[Kind]
+    low: Mapping[int, tuple[float, ...]]
+    high: Mapping[int, tuple[float, ...]]
+    devices: frozenset[tuple[str, int]]
+
+    def why_not(self, view: ProblemView, kind: Kind) -> str:
+        """Say why no answer may be accepted; empty if one may."""
+        properties = view.device.properties
+        if (properties.name, properties.compute_units) not in self.devices:
+            return f"nothing was learnt on {properties.name} with {properties.compute_units} units"
+        if kind not in self.kinds:
+            return "too few problems of this kind (direction, type, layout, groups) were learnt"
+        values = view.row.tolist()
+        low, high = self.low[kind[1]], self.high[kind[1]]
+        for name, at, least, most in zip(RANGED, _RANGED_AT, low, high, strict=True):
+            if not least <= values[at] <= most:
+                return f"{name} {values[at]:g} is outside what was learnt ({least:g} to {most:g})"
+        return ""
+
+
+#: Features of the problem whose range in training bounds what may be accepted.
+RANGED = (
+    "batch in_channels_group out_channels_group groups in_px out_px taps stride_h dil_h pad_h "
+    "gemm_m gemm_n gemm_k log_flops log_traffic"
+).split()
+_RANGED_AT = [PROBLEM_FEATURES.index(name) for name in RANGED]
+
+
+def ranged(view: ProblemView) -> tuple[float, ...]:
+    """Features of a problem that `Trust` bounds."""
+    values = view.row.tolist()
+    return tuple(values[at] for at in _RANGED_AT)
+
+
+class Guess(NamedTuple):
+    """Candidates of a problem before anybody asked whether they can run, the best first.
+
+    Attributes
+    ----------
+    order : list of int
+        Candidates of the portfolio.
+    rows : array of shape (candidates, features)
+        In the same order.
+    loss, doubt : list of float
+        Predicted log slowdown, and how much the forests behind it differ.
+    solver_loss : list of float
+        Predicted log slowdown of each solver's best.
+    """
+
+    order: list[int]
+    rows: npt.NDArray[np.float32]
+    loss: list[float]
+    doubt: list[float]
+    solver_loss: list[float]
+
+
+@dataclass(frozen=True)
+class CandidateRanker:
+    """The forests and the portfolio of a model: who is probably fast, whoever can run.
+
+    Attributes
+    ----------
+    portfolio : Portfolio
+    solvers : Forest
+        From the problem: log slowdown of each solver's best candidate.
+    losses : Forest
+        From problem and candidate: log slowdown, by several forests that differ in their seeds.
+    times : Forest
+        From problem and candidate: log time over the roofline.
+    judge : Forest or None
+        Log-odds of being within 1.10 of the best; None while it isn't trained.
+    with_device : bool
+        Whether devices are among the features.
+    """
+
+    portfolio: Portfolio
+    solvers: Forest
+    losses: Forest
+    times: Forest
+    judge: Forest | None
+    with_device: bool = False
+    _table: CandidateTable = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_table", self.portfolio.table())
+
+    def view(self, problem: ConvProblem, device: DeviceProperties) -> ProblemView:
+        """Compute what all candidates of a problem share."""
+        return ProblemView(problem, device, with_device=self.with_device)
+
+    def guess(self, view: ProblemView, can_run: Sequence[bool] | None = None) -> Guess:
+        """Order the candidates.
+
+        Parameters
+        ----------
+        view : ProblemView
+        can_run : sequence of bool, optional
+            Candidates that may be ranked. Default: those that the solvers' forest prefers.
+        """
+        solver_loss = self.solvers.predict_one(view.row).tolist()
+        chosen = self._prune(view, solver_loss) if can_run is None else np.flatnonzero(can_run)
+        rows = self._table.rows(view, chosen)
+        said = self.losses.predict(rows)
+        loss = said.mean(axis=1)
+        order = np.argsort(loss, kind="stable")
+        return Guess(
+            chosen[order].tolist(),
+            rows[order],
+            loss[order].tolist(),
+            np.ptp(said, axis=1)[order].tolist(),
+            solver_loss,
+        )
+
+    def _prune(self, view: ProblemView, solver_loss: Sequence[float]) -> Places:
+        """Take most of the candidates from the solvers that lose least."""
+        is_short = int(view.raw[2] < 4)
+        chosen: list[int] = []
+        place = 0
+        for solver in sorted(range(len(solver_loss)), key=solver_loss.__getitem__):
+            listed = self.portfolio.short.get((solver, view.direction_code, is_short))
+            if listed:
+                chosen += listed[: _SHARES[min(place, len(_SHARES) - 1)]]
+                place += 1
+                if len(chosen) >= PRUNED:
+                    break
+        return np.array(chosen[:PRUNED], np.intp)
+
+    def judged(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
+        """Give candidates the probability of being within 1.10 of the best.
+
+        Parameters
+        ----------
+        view : ProblemView
+        guess : Guess
+        places : sequence of int
+            Where the candidates that can run stand in the guess, the best first.
+        """
+        if self.judge is None:
+            return [0.5] * len(places)
+        odds = self.judge.predict(self.judge_rows(view, guess, places))[:, 0]
+        return [1 / (1 + exp(-value)) for value in odds.tolist()]
+
+    def judge_rows(
+        self, view: ProblemView, guess: Guess, places: Sequence[int]
+    ) -> npt.NDArray[np.float32]:
+        """Put together what the judge sees of candidates, their rivals beside each."""
+        first = places[0]
+        rivals = guess.loss[first:]
+        second, fourth = (rivals[n] if len(rivals) > n else _UNKNOWN for n in (1, 3))
+        best = rivals[0]
+        shared = (sum(loss < best + 0.05 for loss in rivals), second - best, fourth - best)
+        least = min(guess.solver_loss)
+        values = view.row.tolist()
+        of_problem = [values[at] for at in _JUDGE_AT]
+        rows = []
+        for place in places:
+            solver = self.portfolio.solver[guess.order[place]]
+            loss = guess.loss[place]
+            gap = loss - best if place != first else best - second
+            solver_gap = guess.solver_loss[solver] - least
+            own = (loss, gap, place - first, guess.doubt[place], solver, solver_gap)
+            rows.append((*own, *shared, *of_problem))
+        return np.array(rows, np.float32)
+
+    def times_ms(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
+        """Predict the times of some candidates of a guess."""
+        said = self.times.predict(guess.rows[list(places)])[:, 0] + view.log_roofline
+        return np.exp(said).tolist()
+
+
+class KernelModel:
+    """A trained model of an operation's candidates; answers `foretune.predictor.candidates`.
+
+    Parameters
+    ----------
+    ranker : CandidateRanker
+    trust : Trust
+    acceptance : Acceptance
+        Thresholds of the judge's probability.
+    operation : str
+    """
+
+    def __init__(
+        self,
+        ranker: CandidateRanker,
+        trust: Trust,
+        acceptance: Acceptance,
+        operation: str = "conv",
+    ) -> None:
+        self.ranker = ranker
+        self.trust = trust
+        self.operation = operation
+        self._acceptance = acceptance
+
+    def rank(
+        self,
+        problem: Problem,
+        device: DeviceProperties,
+        *,
+        risk: float = DEFAULT_RISK,
+        workspace_limit: int | None = None,
+        deterministic: bool = False,
+        excluded: AbstractSet[str] = frozenset(),
+        top: int | None = None,
+    ) -> CandidateRanking:
+        """Rank the candidates of a problem; see `foretune.predictor.candidates.CandidateModel`."""
+        check_risk(risk)
+        if not isinstance(problem, ConvProblem):
+            return CandidateRanking((), False, f"the model knows {self.operation} alone")
+        reason = why_unsupported(problem)
+        if reason:
+            return CandidateRanking((), False, reason)
+        view = self.ranker.view(problem, device)
+        guess = self.ranker.guess(view)
+        limits = _Limits(workspace_limit, deterministic, excluded)
+        runnable = _Runnable(problem, device, self.ranker.portfolio, limits)
+        places: list[int] = []
+        for place in runnable.places(guess.order):
+            places.append(place)
+            if len(places) == top:
+                break
+        if not places:
+            return CandidateRanking((), False, "none of the candidates that were learnt can run")
+        scores = self.ranker.judged(view, guess, places)
+        times = self.ranker.times_ms(view, guess, places)
+        portfolio = self.ranker.portfolio
+        candidates = []
+        for place, time, score in zip(places, times, scores, strict=True):
+            candidate = guess.order[place]
+            solver = portfolio.solvers[portfolio.solver[candidate]]
+            candidates.append(RankedCandidate(solver, portfolio.config[candidate], time, score))
+        accepted, reason = self._verdict(view, device, runnable.is_limited, risk, scores[0])
+        return CandidateRanking(tuple(candidates), accepted, reason)
+
+    def _verdict(
+        self,
+        view: ProblemView,
+        device: DeviceProperties,
+        is_limited: bool,
+        risk: float,
+        score: float,
+    ) -> tuple[bool, str]:
+        reason = self.trust.why_not(view, kind_of(view))
+        if reason:
+            return False, reason
+        if is_limited:
+            return False, "a candidate that seemed better keeps no limit or is excluded"
+        return self._acceptance.judge(device.compute_units, ANY, 0, risk, score)
+
+
+#: Stands for every direction in the thresholds, which all share.
+ANY = "any"
+
+
+class _Limits(NamedTuple):
+    workspace: int | None
+    deterministic: bool
+    excluded: AbstractSet[str]
+
+
+class _Runnable:
+    """Finds out which candidates of a problem can run, as late as possible.
+
+    Attributes
+    ----------
+    is_limited : bool
+        Whether the first that can run was left out for a limit.
+    """
+
+    def __init__(
+        self,
+        problem: ConvProblem,
+        device: DeviceProperties,
+        portfolio: Portfolio,
+        limits: _Limits,
+    ) -> None:
+        self._problem = problem
+        self._device = device
+        self._portfolio = portfolio
+        self._limits = limits
+        self._spaces: dict[int, tuple[Solver[Any], Space] | None] = {}
+        self._found = 0
+        self.is_limited = False
+
+    def places(self, order: Sequence[int]) -> Iterator[int]:
+        """Give the places in an order of those that can run within the limits."""
+        for place, candidate in enumerate(order):
+            known = self._space(self._portfolio.solver[candidate])
+            if known is None:
+                continue
+            solver, space = known
+            text = self._portfolio.config[candidate]
+            values = _parsed(text)
+            if space.why_not(values) is not None:
+                continue
+            if self._is_left_out(solver, text, values):
+                self.is_limited |= not self._found
+                continue
+            self._found += 1
+            yield place
+
+    def _space(self, place: int) -> tuple[Solver[Any], Space] | None:
+        if place not in self._spaces:
+            solver = _solvers(self._problem.operation).get(self._portfolio.solvers[place])
+            if solver is None or not solver.is_applicable(self._problem, self._device):
+                self._spaces[place] = None
+            else:
+                self._spaces[place] = solver, solver.space(self._problem, self._device)
+        return self._spaces[place]
+
+    def _is_left_out(self, solver: Solver[Any], text: str, values: Config) -> bool:
+        limits = self._limits
+        if limits.excluded and (f"{solver.id}{{{text}}}" if text else solver.id) in limits.excluded:
+            return True
+        if limits.deterministic and solver.adds_atomically(self._problem, values):
+            return True
+        return (
+            limits.workspace is not None
+            and solver.workspace_size(self._problem, values) > limits.workspace
+        )
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Config:
+    return Config(parse_config(text))
+
+
+@lru_cache(maxsize=16)
+def _solvers(operation: str) -> dict[str, Solver[Any]]:
+    return {solver.id: solver for solver in all_solvers(operation)}

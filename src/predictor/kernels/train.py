@@ -1,0 +1,439 @@
+"""Trains the forests and the portfolio of a candidate model. Needs the extra `train`.
+
+Everything is trained once on all shapes, to keep, and once for each fold of the shapes without
+them, to answer for that fold. From those answers the judge learns, thresholds are calibrated, and
+the figures of the model card are taken: none of them has seen the shapes that it answers for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import InputError
+from foretune.kernels.registry import solvers as all_solvers
+from foretune.predictor.boosting import TreeSettings, train_regression
+from foretune.predictor.compare import BAD_SLOWDOWN
+from foretune.predictor.forest import Forest
+from foretune.predictor.kernels.dataset import CandidateTrials
+from foretune.predictor.kernels.features import CandidateTable, ProblemView, parse_config
+from foretune.predictor.kernels.model import (
+    CandidateRanker,
+    Guess,
+    Portfolio,
+    Trust,
+    kind_of,
+    ranged,
+)
+from foretune.predictor.kernels.portfolio import choose_portfolio
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.float32]
+
+_LOSSES = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
+_TIMES = TreeSettings(200, leaves=15, min_rows=8)
+_SOLVERS = TreeSettings(60, leaves=5, min_rows=4)
+_JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
+
+
+@dataclass(frozen=True)
+class CandidateSettings:
+    """How a candidate model is trained; LEARNINGS says what was tried.
+
+    Attributes
+    ----------
+    losses, times, solvers, judge : TreeSettings
+        Trees of its forests.
+    seeds : int
+        Forests of losses that are averaged.
+    most_loss : float
+        Log slowdown beyond which it makes no difference.
+    focus : float
+        Log slowdown over which a trial's weight falls to 1/e: who is slow need not be told apart.
+    solver_configs : int
+        Configs of a solver in the portfolio at most.
+    short_configs : int
+        Of those that are ranked for a kind of problem.
+    least_tasks : int
+        Tasks that must have measured a config of the portfolio.
+    unmeasured : float
+        Log slowdown that is added to a prediction, where a portfolio is chosen by predictions.
+    judged : int
+        Candidates of an answer that the judge learns from.
+    folds : int
+    least_shapes : int
+        Shapes of a kind without which no answer is accepted.
+    """
+
+    losses: TreeSettings = _LOSSES
+    times: TreeSettings = _TIMES
+    solvers: TreeSettings = _SOLVERS
+    judge: TreeSettings = _JUDGE
+    seeds: int = 2
+    most_loss: float = 1.5
+    focus: float = 0.7
+    solver_configs: int = 40
+    short_configs: int = 20
+    least_tasks: int = 2
+    unmeasured: float = 0.05
+    judged: int = 8
+    folds: int = 8
+    least_shapes: int = 3
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def losses(trials: CandidateTrials, most: float) -> Floats:
+    """Log slowdown of each trial against the best of its task, at most so large."""
+    with np.errstate(invalid="ignore"):
+        loss = np.log(trials.time_ms / trials.best[trials.task])
+    return np.asarray(np.minimum(np.where(np.isnan(loss), most, loss), most))
+
+
+class TaskFeatures:
+    """Features of all trials, and what else is asked of a dataset's tasks again and again.
+
+    Parameters
+    ----------
+    trials : CandidateTrials
+    with_device : bool, default False
+        Whether devices are among the features.
+
+    Attributes
+    ----------
+    views : list of ProblemView
+        One a task.
+    rows : array of shape (trials, features)
+    """
+
+    def __init__(self, trials: CandidateTrials, *, with_device: bool = False) -> None:
+        self.trials = trials
+        self.with_device = with_device
+        self.views = [
+            ProblemView(problem, device, with_device=with_device)
+            for problem, device in trials.tasks
+        ]
+        pairs = list(zip(trials.solver.tolist(), trials.config, strict=True))
+        #: Different candidates, and the one of each trial.
+        self.candidates = sorted(set(pairs))
+        self.number = {pair: number for number, pair in enumerate(self.candidates)}
+        self.candidate = np.array([self.number[pair] for pair in pairs], np.intp)
+        parsed = [(solver, parse_config(config)) for solver, config in self.candidates]
+        self.table = CandidateTable(trials.solvers, parsed)
+        self.rows: Rows = np.empty((0, 0), np.float32)
+        parts: list[tuple[npt.NDArray[np.intp], Rows]] = []
+        for task, view in enumerate(self.views):
+            of_task = np.flatnonzero(trials.task == task)
+            parts.append((of_task, self.table.rows(view, self.candidate[of_task])))
+        self.rows = np.empty((len(trials), parts[0][1].shape[1]), np.float32)
+        for of_task, rows in parts:
+            self.rows[of_task] = rows
+        self._valid: dict[int, Flags] = {}
+
+    def valid(self, task: int) -> Flags:
+        """Whether each candidate is one of the spaces of a task."""
+        if task not in self._valid:
+            self._valid[task] = _valid(self.trials, self.candidates, task)
+        return self._valid[task]
+
+
+def _valid(trials: CandidateTrials, candidates: list[tuple[int, str]], task: int) -> Flags:
+    problem, device = trials.tasks[task]
+    known = {solver.id: solver for solver in all_solvers(problem.operation)}
+    flags = np.zeros(len(candidates), bool)
+    spaces: dict[int, Any] = {}
+    for number, (place, config) in enumerate(candidates):
+        if place not in spaces:
+            solver = known.get(trials.solvers[place])
+            is_applicable = solver is not None and solver.is_applicable(problem, device)
+            spaces[place] = solver.space(problem, device) if solver and is_applicable else None
+        space = spaces[place]
+        flags[number] = space is not None and space.why_not(parse_config(config)) is None
+    return flags
+
+
+def train_ranker(
+    features: TaskFeatures, inside: Flags, settings: CandidateSettings
+) -> CandidateRanker:
+    """Train on some tasks; without a judge.
+
+    Parameters
+    ----------
+    features : TaskFeatures
+    inside : array of bool, shape (tasks,)
+        Tasks to learn from.
+    settings : CandidateSettings
+    """
+    trials = features.trials
+    taught = inside[trials.task]
+    rows, loss = features.rows[taught], losses(trials, settings.most_loss)
+    weights = np.exp(-loss / settings.focus) + 0.05
+    boosters = [
+        train_regression(
+            rows,
+            loss[taught],
+            _seeded(settings.losses, seed),
+            weights=weights[taught],
+        )
+        for seed in range(1, settings.seeds + 1)
+    ]
+    portfolio = _portfolio(features, inside, loss, boosters, settings)
+    return CandidateRanker(
+        portfolio,
+        _solver_forest(features, inside, loss, settings),
+        Forest.from_lightgbm(boosters),
+        Forest.from_lightgbm([_train_times(features, taught, settings)]),
+        None,
+        features.with_device,
+    )
+
+
+def _seeded(trees: TreeSettings, seed: int) -> TreeSettings:
+    return TreeSettings(**{**trees.__dict__, "seed": seed})
+
+
+def _train_times(
+    features: TaskFeatures, taught: Flags, settings: CandidateSettings
+) -> lightgbm.Booster:
+    trials = features.trials
+    rows = taught & trials.measured
+    roofline = np.array([view.log_roofline for view in features.views])
+    target = np.log(trials.time_ms[rows]) - roofline[trials.task[rows]]
+    return train_regression(features.rows[rows], target, settings.times)
+
+
+def _solver_forest(
+    features: TaskFeatures, inside: Flags, loss: Floats, settings: CandidateSettings
+) -> Forest:
+    """Learn what each solver's best loses, from the problem alone."""
+    trials = features.trials
+    least = np.full((len(trials.tasks), len(trials.solvers)), settings.most_loss)
+    np.minimum.at(least, (trials.task, trials.solver), loss)
+    rows = np.stack([view.row for view in features.views])[inside]
+    return Forest.from_lightgbm(
+        [
+            train_regression(rows, least[inside, solver], settings.solvers)
+            for solver in range(len(trials.solvers))
+        ]
+    )
+
+
+def _portfolio(
+    features: TaskFeatures,
+    inside: Flags,
+    loss: Floats,
+    boosters: Iterable[lightgbm.Booster],
+    settings: CandidateSettings,
+) -> Portfolio:
+    """Choose candidates by their losses, predicted ones where nothing was measured."""
+    trials = features.trials
+    tasks = np.flatnonzero(inside)
+    costs, solver_of = _costs(features, tasks, loss, boosters, settings)
+    directions = np.array([features.views[task].direction_code for task in tasks])
+    is_short = np.array([int(features.views[task].raw[2] < 4) for task in tasks])
+    chosen: list[int] = []
+    short: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    best = costs.min(axis=1)
+    for solver in range(len(trials.solvers)):
+        own = np.flatnonzero(solver_of == solver)
+        relative = costs[:, own]
+        least = relative.min(axis=1, initial=np.inf)
+        usable = np.isfinite(least)
+        # Tasks count by how near the solver comes to the fastest.
+        weight = np.exp(-(np.where(usable, least, 0.0) - best) / 0.3) + 0.02
+        regret = np.where(
+            np.isfinite(relative), relative - np.where(usable, least, 0)[:, None], np.inf
+        )
+        picks: dict[int, None] = dict.fromkeys(
+            choose_portfolio(regret[usable], settings.solver_configs, weight[usable])
+        )
+        for direction in range(3):
+            for size in (0, 1):
+                kind = usable & (directions == direction) & (is_short == size)
+                alike = usable & (directions == direction) if not kind.any() else kind
+                first = choose_portfolio(regret[alike], settings.short_configs, weight[alike])
+                listed = list(dict.fromkeys([*first, *picks]))[: settings.short_configs]
+                if alike.any() and listed:
+                    picks |= dict.fromkeys(listed)
+                    short[solver, direction, size] = tuple(int(own[at]) for at in listed)
+        chosen += [int(own[at]) for at in picks]
+    number = {candidate: place for place, candidate in enumerate(chosen)}
+    return Portfolio(
+        trials.solvers,
+        tuple(features.candidates[candidate][0] for candidate in chosen),
+        tuple(features.candidates[candidate][1] for candidate in chosen),
+        {kind: tuple(number[one] for one in listed) for kind, listed in short.items()},
+    )
+
+
+def _costs(
+    features: TaskFeatures,
+    tasks: npt.NDArray[np.intp],
+    loss: Floats,
+    boosters: Iterable[lightgbm.Booster],
+    settings: CandidateSettings,
+) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Loss of every candidate on every task; infinite where it can't run."""
+    trials = features.trials
+    inside = np.isin(trials.task, tasks)
+    known = np.full((len(trials.tasks), len(features.candidates)), np.nan)
+    known[trials.task[inside], features.candidate[inside]] = loss[inside]
+    often = np.isfinite(known).sum(axis=0) >= settings.least_tasks
+    models = list(boosters)
+    costs = np.full((len(tasks), len(features.candidates)), np.inf)
+    for row, task in enumerate(tasks):
+        unknown = np.flatnonzero(features.valid(int(task)) & often & np.isnan(known[task]))
+        if unknown.size:
+            rows = features.table.rows(features.views[task], unknown)
+            said = sum(np.asarray(model.predict(rows)) for model in models) / len(models)
+            costs[row, unknown] = np.maximum(said, 0.0) + settings.unmeasured
+        measured = np.isfinite(known[task]) & often
+        costs[row, measured] = known[task, measured]
+    return costs, np.array([solver for solver, _ in features.candidates])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a ranker said of a task that it had not seen.
+
+    Attributes
+    ----------
+    task : int
+    guess : Guess
+    keys : list of str
+        The candidates with a time, in its order.
+    slowdown : list of float
+        Their slowdowns against the task's best.
+    judge_rows : array
+        Of the first of them.
+    unrecorded : int
+        Candidates that can run, ranked before the first with a time.
+    is_sure : bool
+        Whether what was learnt leaves acceptance open (kind known, inside the ranges).
+    """
+
+    task: int
+    guess: Guess
+    keys: list[str]
+    slowdown: list[float]
+    judge_rows: Rows
+    unrecorded: int
+    is_sure: bool
+
+
+def answer(
+    ranker: CandidateRanker,
+    trust: Trust,
+    features: TaskFeatures,
+    task: int,
+    times: dict[tuple[int, str], float],
+    settings: CandidateSettings,
+) -> Answer | None:
+    """Ask a ranker about a task; None if nothing that it ranks was measured.
+
+    Parameters
+    ----------
+    ranker : CandidateRanker
+    trust : Trust
+    features : TaskFeatures
+    task : int
+    times : dict
+        (solver, config) -> time of what was measured of the task.
+    settings : CandidateSettings
+    """
+    view = features.views[task]
+    guess = ranker.guess(view)
+    portfolio, best = ranker.portfolio, features.trials.best[task]
+    places, keys, slowdown, unrecorded = [], [], [], 0
+    valid = features.valid(task)
+    number = features.number
+    for place, candidate in enumerate(guess.order):
+        key = portfolio.solver[candidate], portfolio.config[candidate]
+        if key in times:
+            places.append(place)
+            keys.append(portfolio.key(candidate))
+            slowdown.append(times[key] / best)
+        elif not places and valid[number[key]]:
+            unrecorded += 1
+    if not places:
+        return None
+    rows = ranker.judge_rows(view, guess, places[: settings.judged])
+    is_sure = not trust.why_not(view, kind_of(view))
+    return Answer(task, guess, keys, slowdown, rows, unrecorded, is_sure)
+
+
+def task_times(trials: CandidateTrials) -> list[dict[tuple[int, str], float]]:
+    """List the times of each task by solver and config; infinite for what failed or was given up."""
+    times: list[dict[tuple[int, str], float]] = [{} for _ in trials.tasks]
+    reached = np.where(trials.measured, trials.time_ms, np.inf)
+    for task, solver, config, time in zip(
+        trials.task.tolist(), trials.solver.tolist(), trials.config, reached.tolist(), strict=True
+    ):
+        times[task][solver, config] = time
+    return times
+
+
+def fold_of_tasks(trials: CandidateTrials, folds: int) -> npt.NDArray[np.int64]:
+    """Fold of each task; the tasks of one shape share it, and folds have equally many shapes."""
+    shapes = np.unique(trials.position)
+    if len(shapes) < folds:
+        raise InputError(f"too few shapes to train on: {len(shapes)}, expected {folds} at least")
+    return np.searchsorted(shapes, trials.position).astype(np.int64) % folds
+
+
+def answers_unseen(
+    features: TaskFeatures, settings: CandidateSettings, on_progress: Progress | None = None
+) -> list[Answer]:
+    """Answer every task by a ranker that was trained without its shape."""
+    fold = fold_of_tasks(features.trials, settings.folds)
+    times = task_times(features.trials)
+    found: list[Answer] = []
+    for number in range(settings.folds):
+        if on_progress:
+            on_progress("candidates, without a fold of the shapes", number, settings.folds + 1)
+        ranker = train_ranker(features, fold != number, settings)
+        trust = learn_trust(features, fold != number, settings)
+        for task in np.flatnonzero(fold == number).tolist():
+            told = answer(ranker, trust, features, task, times[task], settings)
+            if told is not None:
+                found.append(told)
+    return sorted(found, key=lambda one: one.task)
+
+
+def train_judge(answers: Iterable[Answer], settings: CandidateSettings) -> Forest:
+    """Learn from answers on unseen shapes how probably a candidate is within 1.10 of the best."""
+    some = list(answers)
+    rows = np.concatenate([one.judge_rows for one in some])
+    good = np.concatenate(
+        [np.array(one.slowdown[: len(one.judge_rows)]) <= BAD_SLOWDOWN for one in some]
+    )
+    return Forest.from_lightgbm(
+        [train_regression(rows, good.astype(np.float64), settings.judge, "binary")]
+    )
+
+
+def learn_trust(features: TaskFeatures, inside: Flags, settings: CandidateSettings) -> Trust:
+    """Collect the kinds, ranges and devices of some tasks."""
+    shapes: dict[tuple[int, ...], set[float]] = {}
+    boxes: dict[int, list[tuple[float, ...]]] = {}
+    devices = set()
+    for task in np.flatnonzero(inside).tolist():
+        view, position = features.views[task], features.trials.position[task]
+        kind = kind_of(view)
+        devices.add(features.trials.tasks[task][1])
+        shapes.setdefault(kind, set()).add(float(position))
+        boxes.setdefault(kind[1], []).append(ranged(view))
+    kinds = {kind for kind, seen in shapes.items() if len(seen) >= settings.least_shapes}
+    return Trust(
+        frozenset(kinds),
+        {ndim: tuple(np.min(box, axis=0).tolist()) for ndim, box in boxes.items()},
+        {ndim: tuple(np.max(box, axis=0).tolist()) for ndim, box in boxes.items()},
+        frozenset((device.name, device.compute_units) for device in devices),
+    )
