@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretune.kernels.bench import Bench
+from foretune.kernels.clocks import clock_facts
 from foretune.kernels.measure import Measurement, MeasureOptions
 from foretune.kernels.problem_text import parse_problem
 from foretune.kernels.registry import solver
@@ -41,6 +42,7 @@ class _Server:
         self._bench: Bench | None = None
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
             "describe": self._describe,
+            "clocks": self._clocks,
             "open": self._open,
             "attempt": self._attempt,
             "race": self._race,
@@ -52,7 +54,10 @@ class _Server:
         return self._requests[arguments.pop("do")](**arguments)
 
     def _describe(self) -> dict[str, Any]:
-        return asdict(self._device.properties)
+        return {"properties": self._device.properties, "target": self._device.target}
+
+    def _clocks(self) -> dict[str, Any]:
+        return clock_facts(self._device.properties)
 
     def _open(self, problem: str) -> dict[str, Any]:
         """Set a problem up, in the place of the one before."""

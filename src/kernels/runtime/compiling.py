@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from foretune.kernels.runtime.device import CompileError
-from foretune.kernels.runtime.worker import Worker, WorkerError
+from foretune.kernels.runtime.worker import Caller, Worker, WorkerError
 
 #: Seconds that one kernel may take. The slowest seen took 15 on a busy machine.
 COMPILE_TIMEOUT = 180.0
@@ -32,6 +32,8 @@ class Compiler:
         Where the module is.
     environment : mapping, optional
         Variables to set for the children.
+    start : callable, optional
+        Makes who answers calls in a child, as `Worker` does on this machine.
 
     Examples
     --------
@@ -51,12 +53,14 @@ class Compiler:
         timeout: float = COMPILE_TIMEOUT,
         package: str = __package__,
         environment: Mapping[str, str] | None = None,
+        start: Callable[..., Caller] = Worker,
     ) -> None:
         module = f"{package}.{backend}".lstrip(".")
         self._worker_arguments = (f"{__name__}:answer_builds", module, target)
         self._environment = environment
+        self._start = start
         self._timeout = timeout
-        self._workers: list[Worker] = []
+        self._workers: list[Caller] = []
 
     def compile(self, source: str, macros: Macros) -> bytes:
         """Build one binary.
@@ -79,7 +83,7 @@ class Compiler:
         workers : int
             Child processes.
         """
-        free: SimpleQueue[Worker] = SimpleQueue()
+        free: SimpleQueue[Caller] = SimpleQueue()
         for worker in self._first_workers(workers):
             free.put(worker)
 
@@ -114,12 +118,14 @@ class Compiler:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _first_workers(self, count: int) -> list[Worker]:
+    def _first_workers(self, count: int) -> list[Caller]:
         while len(self._workers) < count:
-            self._workers.append(Worker(*self._worker_arguments, environment=self._environment))
+            self._workers.append(
+                self._start(*self._worker_arguments, environment=self._environment)
+            )
         return self._workers[:count]
 
-    def _compile(self, worker: Worker, source: str, macros: Macros) -> bytes:
+    def _compile(self, worker: Caller, source: str, macros: Macros) -> bytes:
         try:
             answer = worker.call({"source": source, "macros": tuple(macros)}, self._timeout)
         except WorkerError as error:
@@ -147,3 +153,11 @@ def answer_builds(
             return {"log": str(error)}
 
     return answer
+
+
+def answer_facts(
+    module_name: str, target: tuple[Any, ...]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Give a child's function: what has to equal a device's properties for binaries to be its."""
+    facts: dict[str, Any] = import_module(module_name).compiler_facts(*target)
+    return lambda _: facts

@@ -130,6 +130,11 @@ def compiler(arch: str) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     return build
 
 
+def compiler_facts(arch: str) -> dict[str, str]:  # noqa: ARG001
+    """Tell the properties of a device that what compiles here decides."""
+    return {"compiler": _compiler_version()}
+
+
 class CudaKernel(Kernel):
     """A function of a loaded module."""
 

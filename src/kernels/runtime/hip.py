@@ -104,6 +104,11 @@ def compiler_version() -> str:
     return f"HIPRTC of {_release()}"
 
 
+def compiler_facts(arch: str) -> dict[str, str]:  # noqa: ARG001
+    """Tell the properties of a device that what compiles here decides."""
+    return {"compiler": compiler_version()}
+
+
 def known_archs() -> frozenset[str]:
     """Archs that the installed compiler support names; empty if it can't be asked."""
     for name in _COMGR:

@@ -80,6 +80,12 @@ def compiler(place: int) -> Callable[[str, Sequence[tuple[str, int]]], bytes]:
     return build
 
 
+def compiler_facts(place: int) -> dict[str, str]:
+    """Tell the properties of a device that what compiles here decides: it compiles for itself."""
+    device = _devices()[place]
+    return {"compiler": _version(device), "name": device.name.strip()}
+
+
 def _build(context: Any, device: Any, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
     import pyopencl as cl
 
@@ -168,6 +174,10 @@ def _devices() -> tuple[Any, ...]:
         except cl.RuntimeError:  # a platform without devices
             continue
     return tuple(sorted(devices, key=lambda d: (_is_processor(d), "Intel" not in d.platform.name)))
+
+
+def _version(device: Any) -> str:
+    return f"{device.platform.name.strip()} {device.driver_version}"
 
 
 def _is_processor(device: Any) -> bool:
@@ -321,8 +331,8 @@ class OpenCLDevice(Device):
             clock_mhz=device.max_clock_frequency,
             l2_bytes=device.global_mem_cache_size,
             memory_bytes=device.global_mem_size,
-            driver=f"{device.platform.name.strip()} {device.driver_version}",
-            compiler=f"{device.platform.name.strip()} {device.driver_version}",
+            driver=_version(device),
+            compiler=_version(device),
         )
 
     def compile(self, source: str, macros: Sequence[tuple[str, int]]) -> bytes:
