@@ -16,6 +16,7 @@ from foretune.cli.problems import name_of, parse_problems
 from foretune.cli.progress import progress
 from foretune.cli.table import format_table
 from foretune.errors import InputError
+from foretune.kernels.fleet import Fleet
 from foretune.kernels.journal import Journal
 from foretune.kernels.problem_text import parse_problem
 from foretune.kernels.suites import read_suite, suite_names
@@ -29,6 +30,8 @@ examples:
   the candidates that the model of this device ranks, before anything else:
     foretune tune --suite gpu --out a.parquet \\
         --first trained_models/kernels/sm_90/conv/portfolio.txt
+  on all GPUs of a Ray cluster; "local" makes a cluster of this machine:
+    foretune tune --suite gpu --cluster 10.0.0.1:6379 --budget 3600 --out gpu.parquet
   your own problems (find-db keys, driver lines), 20 configs of each solver:
     foretune tune --suite problems.txt --device cpu --sample 20 --out mine.parquet
 
@@ -49,6 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="",
         help="cpu, cuda, hip, cuda:1, or several: cuda:0,cuda:1 (default: the first GPU, else cpu)",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="measure and compile on a Ray cluster, one process a GPU (or with --device cpu, a "
+        "machine); needs foretune[cluster]",
+    )
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="how many of the cluster's (default: all)"
     )
     parser.add_argument(
         "--budget", type=float, metavar="S", help="seconds (default: until all is tried)"
@@ -90,7 +102,12 @@ def run(options: argparse.Namespace) -> int:
     if options.workers is not None and options.workers < 1:
         raise InputError(f"expected at least 1, got {options.workers}", "--workers")
     chooser = PortfolioChooser(read_portfolio(options.first)) if options.first else None
+    if options.devices is not None and not options.cluster:
+        raise InputError(
+            "needs --cluster; without one, list them: --device cuda:0,cuda:1", "--devices"
+        )
     with closing(Journal(out.with_suffix(".journal"))) as journal:
+        fleet = _cluster(options) if options.cluster else None
         try:
             with progress() as show:
                 report = tune(
@@ -104,16 +121,33 @@ def run(options: argparse.Namespace) -> int:
                     workers=options.workers,
                     show=show,
                     chooser=chooser,
+                    fleet=fleet,
                 )
         except KeyboardInterrupt:
             # What was measured before is worth as much.
             export(journal, out)
             raise
         rows = export(journal, out)
-        print(_winners(journal), end="")
+        for device in journal.used:
+            journal.use_device(device)
+            if len(journal.used) > 1:
+                print(f"{device.name}, {device.driver}, {device.compiler}:")
+            print(_winners(journal), end="")
     print(_summary(report))
     print(f"{out}: {rows} rows; {out.with_suffix('.md')} says what they are")
     return 0
+
+
+def _cluster(options: argparse.Namespace) -> Fleet:
+    try:
+        from foretune.kernels.cluster import ClusterFleet
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise InputError(
+            "needs foretune[cluster]: pip install 'foretune[cluster]'", "--cluster"
+        ) from None
+    return ClusterFleet(options.cluster, options.device, options.devices, options.workers)
 
 
 def _winners(journal: Journal) -> str:
@@ -142,5 +176,7 @@ def _summary(report: TuneReport) -> str:
         f"{100 * report.measuring_seconds / seconds:.0f}% of the time was spent measuring, "
         f"{100 * report.waiting_seconds / seconds:.0f}% waiting for kernels to be built "
         f"(building went on during {100 * report.compiling_seconds / seconds:.0f}%); "
+        + (f"{report.devices} devices measured; " if report.devices > 1 else "")
+        + (f"{report.losses} measuring processes were lost; " if report.losses else "")
         + ("everything was tried" if report.is_complete else "not everything was tried")
     )

@@ -239,7 +239,13 @@ class _Device:
         self.name = f"{host.facts['host']}#{number}"
         self.builder: Builder | None = None
         self._sent: set[str] = set()
-        described = self.worker.call({"do": "describe"}, START_TIMEOUT)
+        try:
+            described = self.worker.call({"do": "describe"}, START_TIMEOUT)
+        except (WorkerError, WorkerGone) as error:
+            raise InputError(
+                f"the measuring process on {host.facts['host']} doesn't start: {error.reason}",
+                "cluster",
+            ) from None
         self.properties: DeviceProperties = described["properties"]
         self.target: tuple[Any, ...] = described["target"]
 

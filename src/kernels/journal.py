@@ -194,6 +194,11 @@ class Journal:
             self._devices[device] = self._device_id(device)
         self._device = self._devices[device]
 
+    @property
+    def used(self) -> tuple[DeviceProperties, ...]:
+        """Devices that were in use since the journal was opened."""
+        return tuple(self._devices)
+
     def record(self, trial: Trial) -> None:
         """Write a trial, in the place of an older one of the same candidate."""
         values = astuple(trial if trial.at else replace(trial, at=time.time()))

@@ -146,7 +146,8 @@ def tune(
     chooser : Chooser, optional
         Chooses configs after the defaults, in the place of successive elimination.
     fleet : Fleet, optional
-        Where to measure and to build, in the place of ``device`` and ``workers``.
+        Where to measure and to build, in the place of ``device`` and ``workers``, such as
+        `foretune.kernels.cluster.ClusterFleet`. It is closed at the end.
 
     Returns
     -------
@@ -163,9 +164,9 @@ def tune(
     ...     report.is_complete, report.statuses["measured"] > 0
     (True, True)
     """
-    _check(budget, sample, timeout)
-    run = _Run(journal, seed, sample, timeout, show, chooser)
     with closing(fleet or LocalFleet(device, workers)) as chosen:
+        _check(budget, sample, timeout)
+        run = _Run(journal, seed, sample, timeout, show, chooser)
         members = chosen.open(server, asdict(options or MeasureOptions()))
         return run.go(list(problems), members, chosen, budget)
 
