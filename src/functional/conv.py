@@ -82,8 +82,9 @@ def conv2d(
         ``layout="NHWC"``: the arrays' axes are N, H, W, C, w's K, height, width, C / groups.
         ``out=``: where the result goes.
         ``mode=``: how much may be measured when the problem is new: "NORMAL", "FAST" (nothing),
-        "HYBRID" or "DYNAMIC_HYBRID". Default: FORETUNE_FIND_MODE.
+        "HYBRID" or "DYNAMIC_HYBRID". Default: what FORETUNE_FIND_MODE says.
         ``budget_ms=``: milliseconds that such measuring may take.
+        ``risk=``: share of unmeasured picks that may be slower than 1.10 times the best (0.05).
         ``workspace_limit=``: bytes of scratch memory that may be used.
         ``deterministic=True``: leave out what adds in an order that differs from run to run.
         ``device=``: such as "cuda:0". Default: where the arrays lie.

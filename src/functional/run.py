@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, TypedDict
 from foretune.errors import InputError
 from foretune.functional.arrays import Form, assign, form_of, is_packed, packed
 from foretune.functional.conv_arguments import ConvCall
-from foretune.kernels.compute import DEFAULT_BUDGET, compute
+from foretune.kernels.compute import compute
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem import Tensor
-from foretune.kernels.runtime.arrays import empty_like
+from foretune.kernels.runtime.arrays import empty_like, place_of
+from foretune.predictor.candidates import DEFAULT_RISK
+from foretune.predictor.select import selector
 
 
 class Options(TypedDict, total=False):
@@ -25,6 +27,7 @@ class Options(TypedDict, total=False):
     budget_ms: float | None
     workspace_limit: int | None
     deterministic: bool
+    risk: float
     device: str | None
     stream: Any
 
@@ -38,6 +41,7 @@ class Asked(NamedTuple):
     budget_ms: float | None = None
     workspace_limit: int | None = None
     deterministic: bool = False
+    risk: float = DEFAULT_RISK
     device: str | None = None
     stream: Any = None
 
@@ -83,6 +87,17 @@ def run(
         _check_out(form, output)
         if not is_packed(out, form, output.order):
             target = None
+    first = next(iter(given.values()))
+    device = _device(place_of(first, "") if asked.device is None else asked.device)
+    # A bias changes no candidate's place: decisions are those of the problem without.
+    chosen = selector(device).choose(
+        call.problem,
+        mode=asked.mode,
+        budget_ms=asked.budget_ms,
+        workspace_limit=asked.workspace_limit,
+        deterministic=asked.deterministic,
+        risk=asked.risk,
+    )
     problem, beta = call.problem, 0.0
     if bias is not None and problem.direction == "F":
         problem = _with_bias(problem)
@@ -90,7 +105,6 @@ def run(
     elif bias is not None:
         # Kernels add a bias to a forward output alone. Others find it as the output's old content.
         if target is None:
-            first = next(iter(given.values()))
             target = empty_like(first, output.shape, output.order, "out")
         assign(target, bias[(None, slice(None), *(None,) * (len(output.shape) - 2))], "bias")
         beta = 1.0
@@ -98,12 +112,13 @@ def run(
         made = compute(
             problem,
             out=target,
-            device=asked.device,
+            solver=chosen.solver,
+            config=chosen.config or None,
+            device=device,
             beta=beta,
             stream=asked.stream,
             deterministic=asked.deterministic,
             workspace_limit=asked.workspace_limit,
-            budget=DEFAULT_BUDGET if asked.budget_ms is None else asked.budget_ms / 1e3,
             **given,
         )
     except InputError as error:
@@ -114,6 +129,11 @@ def run(
         assign(out, made, "out")
         return out
     return made
+
+
+def _device(name: str) -> str:
+    # The same device by two names would be opened twice.
+    return f"{name}:0" if name in ("cuda", "hip") else name
 
 
 def _check_out(form: Form, expected: Tensor) -> None:
