@@ -18,6 +18,8 @@ from tests.kernels.processor import needs_processor
 
 torch = pytest.importorskip("torch", reason="PyTorch, which these are compared with, is missing")
 Array = npt.NDArray[Any]
+#: Not typed, because much here is wrong on purpose.
+F: Any = foretune
 #: No measuring: what is computed doesn't depend on who computes it.
 FAST: dict[str, Any] = {"mode": "FAST"}
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -86,7 +88,7 @@ def _tensors(call: dict[str, Any], *shapes: tuple[int, ...]) -> list[Any]:
 def _functional(name: str, call: dict[str, Any]) -> tuple[Any, Any]:
     name = name.format(f"{call['ndim']}d")
     home = torch.nn.grad if name.endswith(("_input", "_weight")) else torch.nn.functional
-    return getattr(foretune, name), getattr(home, name)
+    return getattr(F, name), getattr(home, name)
 
 
 def _wide(tensor: Any) -> Any:
@@ -155,16 +157,16 @@ def _expected(padding: tuple[int, int] = (0, 0)) -> Array:
 
 @needs_processor
 def test_padding_has_names() -> None:
-    _close(foretune.conv2d(X, W, padding="same", **FAST), _expected((1, 1)))
-    _close(foretune.conv2d(X, W, padding="valid", **FAST), _expected())
+    _close(F.conv2d(X, W, padding="same", **FAST), _expected((1, 1)))
+    _close(F.conv2d(X, W, padding="valid", **FAST), _expected())
 
 
 @needs_processor
 def test_one_image_has_no_batch_axis() -> None:
-    y = foretune.conv2d(X[0], W, BIAS, **FAST)
+    y = F.conv2d(X[0], W, BIAS, **FAST)
     _close(y, _expected()[0] + BIAS[:, None, None])
     out = np.empty_like(y)
-    assert foretune.conv2d(X[0], W, BIAS, out=out, **FAST) is out
+    assert F.conv2d(X[0], W, BIAS, out=out, **FAST) is out
     np.testing.assert_array_equal(out, y)
 
 
@@ -172,18 +174,18 @@ def test_one_image_has_no_batch_axis() -> None:
 def test_axes_may_be_in_the_order_of_channels_last() -> None:
     # Shapes where the order of axes can't be told from their sizes.
     x, w = _array(8, 8, 8, 8), _array(8, 8, 3, 3, seed=1)
-    expected = foretune.conv2d(x, w, padding=1, **FAST)
+    expected = F.conv2d(x, w, padding=1, **FAST)
     last = [np.moveaxis(array, 1, -1) for array in (x, w)]
     for arrays in (last, [array.copy() for array in last], [last[0].copy(), last[1]]):
-        y = foretune.conv2d(*arrays, padding=1, layout="NHWC", **FAST)
+        y = F.conv2d(*arrays, padding=1, layout="NHWC", **FAST)
         _close(np.moveaxis(y, -1, 1), expected)
         assert y.flags.c_contiguous
     size, dy = last[0].shape, last[0]
-    dx = foretune.conv2d_input(size, last[1], dy, padding=1, layout="NHWC", **FAST)
-    expected = foretune.conv2d_input(x.shape, w, x, padding=1, **FAST)
+    dx = F.conv2d_input(size, last[1], dy, padding=1, layout="NHWC", **FAST)
+    expected = F.conv2d_input(x.shape, w, x, padding=1, **FAST)
     _close(np.moveaxis(dx, -1, 1), expected)
-    dw = foretune.conv2d_weight(dy, last[1].shape, dy, padding=1, layout="NHWC", **FAST)
-    _close(np.moveaxis(dw, -1, 1), foretune.conv2d_weight(x, w.shape, x, padding=1, **FAST))
+    dw = F.conv2d_weight(dy, last[1].shape, dy, padding=1, layout="NHWC", **FAST)
+    _close(np.moveaxis(dw, -1, 1), F.conv2d_weight(x, w.shape, x, padding=1, **FAST))
 
 
 @needs_processor
@@ -204,13 +206,13 @@ def test_arrays_that_lie_otherwise_are_read_right() -> None:
     changes = (np.copy, last, np.asfortranarray, shifted, lambda a: a[:, :, ::-1][:, :, ::-1])
     for change_x in changes:
         for change_w in changes:
-            y = foretune.conv2d(change_x(x), change_w(w), padding=2, **FAST)
+            y = F.conv2d(change_x(x), change_w(w), padding=2, **FAST)
             _close(y, expected)
     for change in changes:
         out = change(np.zeros(expected.shape, np.float32))
-        assert foretune.conv2d(last(x), w, padding=2, out=out, **FAST) is out
+        assert F.conv2d(last(x), w, padding=2, out=out, **FAST) is out
         _close(out, expected)
-    _close(foretune.conv2d(np.broadcast_to(x[:1], x.shape), w, **FAST)[0], expected[0, :, 2:3, 2:3])
+    _close(F.conv2d(np.broadcast_to(x[:1], x.shape), w, **FAST)[0], expected[0, :, 2:3, 2:3])
 
 
 @needs_processor
@@ -218,7 +220,7 @@ def test_arrays_that_lie_otherwise_are_read_right() -> None:
 def test_small_types_come_as_they_are(stored: Any) -> None:
     real = ml_dtypes.bfloat16 if stored is np.uint16 else stored
     x, w, bias = (array.astype(real).view(stored) for array in (X, W, BIAS))
-    y = foretune.conv2d(x, w, bias, **FAST)
+    y = F.conv2d(x, w, bias, **FAST)
     assert y.dtype == stored
     _close(y.view(real), _expected() + BIAS[:, None, None], 3e-2)
 
@@ -227,8 +229,8 @@ def test_small_types_come_as_they_are(stored: Any) -> None:
 def test_a_bias_of_a_transposed_convolution_goes_into_out() -> None:
     w, bias = _array(4, 5, 2, 2), _array(5)
     out = np.full((2, 5, 16, 16), np.nan, np.float32)
-    assert foretune.conv_transpose2d(X, w, bias, stride=2, out=out, **FAST) is out
-    _close(out, foretune.conv_transpose2d(X, w, stride=2, **FAST) + bias[:, None, None])
+    assert F.conv_transpose2d(X, w, bias, stride=2, out=out, **FAST) is out
+    _close(out, F.conv_transpose2d(X, w, stride=2, **FAST) + bias[:, None, None])
 
 
 T = torch.from_numpy(X)
@@ -237,65 +239,65 @@ T = torch.from_numpy(X)
 @pytest.mark.parametrize(
     ("call", "where", "message"),
     [
-        (lambda: foretune.conv2d([1.0], W), "x", "expected a NumPy array"),
-        (lambda: foretune.conv2d(X, None), "w", "expected a NumPy array"),
+        (lambda: F.conv2d([1.0], W), "x", "expected a NumPy array"),
+        (lambda: F.conv2d(X, None), "w", "expected a NumPy array"),
         (
-            lambda: foretune.conv2d(X.astype(float), W),
+            lambda: F.conv2d(X.astype(float), W),
             "x",
             "elements are float64, expected float32",
         ),
-        (lambda: foretune.conv2d(X, W.astype("f2")), "w", "elements are FP16, those of x FP32"),
-        (lambda: foretune.conv2d(X.astype(">f4"), W), "x", "order of another machine"),
-        (lambda: foretune.conv2d(X[:0], W), "x", "no elements"),
-        (lambda: foretune.conv2d(X[0, 0], W), "x", r"expected 4 axes \(N, C, H, W\), got 2"),
-        (lambda: foretune.conv3d(X, W), "w", "expected 5 axes"),
-        (lambda: foretune.conv2d(X, W[0]), "w", r"expected 4 axes .* shape \(4, 3, 3\)"),
+        (lambda: F.conv2d(X, W.astype("f2")), "w", "elements are FP16, those of x FP32"),
+        (lambda: F.conv2d(X.astype(">f4"), W), "x", "order of another machine"),
+        (lambda: F.conv2d(X[:0], W), "x", "no elements"),
+        (lambda: F.conv2d(X[0, 0], W), "x", r"expected 4 axes \(N, C, H, W\), got 2"),
+        (lambda: F.conv3d(X, W), "w", "expected 5 axes"),
+        (lambda: F.conv2d(X, W[0]), "w", r"expected 4 axes .* shape \(4, 3, 3\)"),
         (
-            lambda: foretune.conv2d(X, W[:, :2]),
+            lambda: F.conv2d(X, W[:, :2]),
             "w",
             r"expected shape \(6, 4, 3, 3\) for 4 channels",
         ),
-        (lambda: foretune.conv2d(X, W, BIAS[:5]), "bias", r"expected shape \(6,\), got \(5,\)"),
-        (lambda: foretune.conv2d(X, W, BIAS.astype("f2")), "bias", "elements are FP16"),
-        (lambda: foretune.conv2d(X, W, groups=3), "groups", "can't be divided into 3 groups"),
-        (lambda: foretune.conv2d(X, W, groups=0), "groups", "got 0"),
-        (lambda: foretune.conv2d(X, W, groups="2"), "groups", "got '2'"),
-        (lambda: foretune.conv2d(X, W, stride=0), "stride", "1 or more, got 0"),
-        (lambda: foretune.conv2d(X, W, stride=(1, 1, 1)), "stride", r"got \(1, 1, 1\)"),
-        (lambda: foretune.conv2d(X, W, stride=1.5), "stride", "got 1.5"),
-        (lambda: foretune.conv2d(X, W, dilation=None), "dilation", "got None"),
+        (lambda: F.conv2d(X, W, BIAS[:5]), "bias", r"expected shape \(6,\), got \(5,\)"),
+        (lambda: F.conv2d(X, W, BIAS.astype("f2")), "bias", "elements are FP16"),
+        (lambda: F.conv2d(X, W, groups=3), "groups", "can't be divided into 3 groups"),
+        (lambda: F.conv2d(X, W, groups=0), "groups", "got 0"),
+        (lambda: F.conv2d(X, W, groups="2"), "groups", "got '2'"),
+        (lambda: F.conv2d(X, W, stride=0), "stride", "1 or more, got 0"),
+        (lambda: F.conv2d(X, W, stride=(1, 1, 1)), "stride", r"got \(1, 1, 1\)"),
+        (lambda: F.conv2d(X, W, stride=1.5), "stride", "got 1.5"),
+        (lambda: F.conv2d(X, W, dilation=None), "dilation", "got None"),
         (
-            lambda: foretune.conv2d(X, W, dilation=9),
+            lambda: F.conv2d(X, W, dilation=9),
             "w",
             "reaches over 19x19, the padded x has 8x8",
         ),
-        (lambda: foretune.conv2d(X, W, padding=-1), "padding", "0 or more, got -1"),
-        (lambda: foretune.conv2d(X, W, padding=(1, 2, 1, 2)), "padding", "padded before"),
-        (lambda: foretune.conv2d(X, W, padding="full"), "padding", "'same' or 'valid', got 'full'"),
-        (lambda: foretune.conv2d(X, W, padding="same", stride=2), "padding", "a stride of 1"),
-        (lambda: foretune.conv2d(X, W[..., :2], padding="same"), "padding", "numpy.pad"),
-        (lambda: foretune.conv2d(X, W, layout="CHWN"), "layout", "expected NCHW or NHWC"),
-        (lambda: foretune.conv2d(X, W, out=[]), "out", "expected a NumPy array"),
-        (lambda: foretune.conv2d(X, W, out=X), "out", r"expected shape \(2, 6, 6, 6\)"),
-        (lambda: foretune.conv2d(T.clone().requires_grad_(), W), "x", "foretune.torch"),
-        (lambda: foretune.conv_transpose2d(X, W), "w", "counts 6 channels, x has 4"),
+        (lambda: F.conv2d(X, W, padding=-1), "padding", "0 or more, got -1"),
+        (lambda: F.conv2d(X, W, padding=(1, 2, 1, 2)), "padding", "padded before"),
+        (lambda: F.conv2d(X, W, padding="full"), "padding", "'same' or 'valid', got 'full'"),
+        (lambda: F.conv2d(X, W, padding="same", stride=2), "padding", "a stride of 1"),
+        (lambda: F.conv2d(X, W[..., :2], padding="same"), "padding", "numpy.pad"),
+        (lambda: F.conv2d(X, W, layout="CHWN"), "layout", "expected NCHW or NHWC"),
+        (lambda: F.conv2d(X, W, out=[]), "out", "expected a NumPy array"),
+        (lambda: F.conv2d(X, W, out=X), "out", r"expected shape \(2, 6, 6, 6\)"),
+        (lambda: F.conv2d(T.clone().requires_grad_(), W), "x", "foretune.torch"),
+        (lambda: F.conv_transpose2d(X, W), "w", "counts 6 channels, x has 4"),
         (
-            lambda: foretune.conv_transpose2d(X, W[:4], output_padding=1),
+            lambda: F.conv_transpose2d(X, W[:4], output_padding=1),
             "output_padding",
             "less than the stride 1, got 1",
         ),
-        (lambda: foretune.conv_transpose2d(X, W[:4], padding="same"), "padding", "numbers"),
-        (lambda: foretune.conv_transpose2d(X, W[:4], padding=5), "padding", "leaves nothing"),
-        (lambda: foretune.conv_transpose2d(X, W[:4], groups=3), "groups", "can't be divided"),
-        (lambda: foretune.conv2d_input((2, 4, 8), W, X), "input_size", "expected 4 whole numbers"),
-        (lambda: foretune.conv2d_input(None, W, X), "input_size", "got None"),
-        (lambda: foretune.conv2d_input(X.shape, W, X), "grad_output", r"expected shape \(2, 6, 6"),
+        (lambda: F.conv_transpose2d(X, W[:4], padding="same"), "padding", "numbers"),
+        (lambda: F.conv_transpose2d(X, W[:4], padding=5), "padding", "leaves nothing"),
+        (lambda: F.conv_transpose2d(X, W[:4], groups=3), "groups", "can't be divided"),
+        (lambda: F.conv2d_input((2, 4, 8), W, X), "input_size", "expected 4 whole numbers"),
+        (lambda: F.conv2d_input(None, W, X), "input_size", "got None"),
+        (lambda: F.conv2d_input(X.shape, W, X), "grad_output", r"expected shape \(2, 6, 6"),
         (
-            lambda: foretune.conv2d_weight(X, (6, 3, 3, 3), X),
+            lambda: F.conv2d_weight(X, (6, 3, 3, 3), X),
             "weight_size",
             "for 4 channels of inp",
         ),
-        (lambda: foretune.conv2d_weight(X, [6, 4, 3, 0], X), "weight_size", "1 or more"),
+        (lambda: F.conv2d_weight(X, [6, 4, 3, 0], X), "weight_size", "1 or more"),
     ],
 )
 def test_wrong_arguments_are_named(call: Any, where: str, message: str) -> None:
@@ -308,17 +310,17 @@ def test_wrong_arguments_are_named(call: Any, where: str, message: str) -> None:
 @needs_processor
 def test_wrong_options_are_named() -> None:
     with pytest.raises(TypeError, match="colour"):
-        foretune.conv2d(X, W, colour="red")  # type: ignore[call-arg]
+        F.conv2d(X, W, colour="red")
     read_only = np.zeros((2, 6, 6, 6), np.float32)
     read_only.flags.writeable = False
     with pytest.raises(InputError, match=r"^out: can't be written"):
-        foretune.conv2d(X, W, out=read_only, **FAST)
+        F.conv2d(X, W, out=read_only, **FAST)
     whole = np.zeros((2, 4, 8, 8), np.float32)
     inside = whole.ravel()[: 2 * 4 * 36].reshape(2, 4, 6, 6)
     with pytest.raises(InputError, match=r"^out: lies over x"):
-        foretune.conv2d(whole, W[:4], out=inside, **FAST)
+        F.conv2d(whole, W[:4], out=inside, **FAST)
     for option in ({"mode": "SLOW"}, {"budget_ms": 0}, {"workspace_limit": -1}, {"risk": 2}):
         (where,) = option
         with pytest.raises(InputError) as raised:
-            foretune.conv2d(X, W, **option)  # type: ignore[arg-type]
+            F.conv2d(X, W, **option)
         assert raised.value.where == where
