@@ -31,6 +31,7 @@ VERBS = {
     "train": "train the models of an arch from a folder of databases",
     "compare": "score the models and simple pickers on what was tuned",
     "devices": "show the devices that kernels can run on here, and why others are absent",
+    "explain": "show what computes a convolution on a device, who decided so, and why",
     "find": "measure foretune's own kernels for convolutions on a device, and rank them",
     "facts": "compile foretune's own kernels for an AMD GPU, here or not, and tell what they take",
     "tune": "measure all configs of foretune's own kernels for many problems into a dataset",

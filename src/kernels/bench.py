@@ -19,6 +19,7 @@ from foretune.kernels.problem import Problem
 from foretune.kernels.runtime.device import CompileError, KernelFacts, OutOfDeviceMemoryError
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.sampled_check import SampledChecker, has_samples
 from foretune.kernels.solver import Candidate, Plan
 
 #: A candidate estimated to be this many times slower than the fastest is not run at all,
@@ -68,7 +69,7 @@ class Bench:
     executor : Executor
     problem : Problem
     check : bool, default False
-        Whether results are compared with the naive solver's.
+        Whether results are checked.
     options : MeasureOptions, optional
 
     Raises
@@ -89,7 +90,7 @@ class Bench:
         self.problem = problem
         memory = ProblemMemory(executor.device, problem)
         try:
-            self._checker = Checker(executor, problem, memory) if check else None
+            self._checker = _checker(executor, problem, memory, options) if check else None
         except BaseException:
             memory.free()
             raise
@@ -195,6 +196,14 @@ class Bench:
         if self._checker is None or error is None:
             return None
         return self._checker.why_wrong(error, getattr(candidate.solver, "fp32_tolerance", 0.0))
+
+
+def _checker(
+    executor: Executor, problem: Problem, memory: ProblemMemory, options: MeasureOptions | None
+) -> Checker:
+    if options is not None and options.by_samples and has_samples(problem):
+        return SampledChecker(executor, problem, memory)
+    return Checker(executor, problem, memory)
 
 
 def one_of_batch(problem: Problem) -> Problem | None:

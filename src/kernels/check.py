@@ -20,7 +20,7 @@ TOLERANCES = {"FP32": 1e-5, "FP16": 5e-3, "BF16": 2e-2}
 _DTYPES = {"FP32": 0, "FP16": 1, "BF16": 2}
 _BLOCKS, _THREADS = 256, 64
 #: All bits set is NaN in every type: an element that isn't written shows.
-_POISON = 0xFF
+POISON = 0xFF
 
 
 class Checker:
@@ -38,6 +38,9 @@ class Checker:
     OutOfDeviceMemoryError
         If the reference doesn't fit beside the problem.
     """
+
+    #: What messages call it.
+    reference = "the naive solver"
 
     def __init__(self, executor: Executor, problem: Problem, memory: ProblemMemory) -> None:
         self._executor = executor
@@ -71,7 +74,7 @@ class Checker:
         """Fill the output with what no candidate writes."""
         output = self._memory.buffers[self._memory.output.name]
         assert output is not None
-        self._device.fill(output, _POISON)
+        self._device.fill(output, POISON)
 
     def error(self) -> float:
         """Largest difference of the output over the size of its sums."""
@@ -108,7 +111,7 @@ class Checker:
         allowed = max(TOLERANCES[self._memory.output.dtype], tolerance)
         if error <= allowed:
             return None
-        return f"differs from the naive solver by {error:.3g} of the sums, {allowed:.3g} is allowed"
+        return f"differs from {self.reference} by {error:.3g} of the sums, {allowed:.3g} is allowed"
 
     def free(self) -> None:
         """Give the memory back."""

@@ -60,6 +60,9 @@ class MeasureOptions:
         A candidate this many times slower than the best in its first samples leaves.
     warm_up_ms : float, default 20.0
         Work given to the device before the first sample of a race, for its clock to rise.
+    by_samples : bool, default False
+        Whether results, where they are checked, are compared with float64 on drawn elements
+        instead of the naive solver's on all.
     """
 
     rounds: int = 7
@@ -68,6 +71,7 @@ class MeasureOptions:
     least_ms: float = 0.004
     hopeless: float = 2.0
     warm_up_ms: float = 20.0
+    by_samples: bool = False
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,20 @@ def stored_values(tensor: Tensor, like: str) -> npt.NDArray[Any]:
     >>> stored_values(Tensor("x", (2, 2), (0, 1), "FP16", False), "FP16").dtype
     dtype('uint16')
     """
+    return np.resize(stored_pattern(tensor, like), tensor.size)
+
+
+def stored_pattern(tensor: Tensor, like: str) -> npt.NDArray[Any]:
+    """Bits that fill a tensor, again and again where it is larger.
+
+    Examples
+    --------
+    >>> stored_pattern(Tensor("x", (2, 2), (0, 1), "FP32", False), "FP32").shape
+    (4,)
+    """
     generator = np.random.default_rng(crc32(tensor.name.encode()))
     drawn = generator.standard_normal(min(tensor.size, _DRAWN), np.float32)
-    return np.resize(_to_storage(_rounded(drawn, like), tensor.dtype), tensor.size)
+    return _to_storage(_rounded(drawn, like), tensor.dtype)
 
 
 def _rounded(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[np.float32]:

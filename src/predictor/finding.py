@@ -11,7 +11,7 @@ from typing import Any
 from foretune.kernels.measure import MeasureOptions
 from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import format_problem
-from foretune.kernels.registry import naive_solver, solvers
+from foretune.kernels.registry import solver
 from foretune.kernels.runtime.device import Device
 from foretune.kernels.runtime.executor import Executor
 from foretune.kernels.search import ConfigSearch
@@ -19,6 +19,7 @@ from foretune.kernels.solver import Candidate, Solver
 from foretune.kernels.space import Config
 from foretune.kernels.task import Pace, Task
 from foretune.kernels.visiting import kernels_of
+from foretune.predictor.system_database import solver_order
 from foretune.predictor.trials import SERVER, TIMEOUT, Trial, Trials
 
 #: Candidates of a model that are measured at most.
@@ -151,9 +152,10 @@ class Finder:
             Takes a solver and a config: whether it may be tried.
         """
         result = FindResult()
-        naive = naive_solver(problem.operation)
         searches = {}
-        for known in sorted(solvers(problem.operation), key=lambda known: known is naive):
+        # The best first, because time may end before all were tried.
+        for name in solver_order(self._properties.arch, problem.operation):
+            known = solver(problem.operation, name)
             reason = known.why_not(problem, self._properties)
             if reason is not None:
                 result.left_out[known.id] = reason

@@ -201,10 +201,36 @@ class Selector:
         """Compare what was measured lately with what was predicted; None if nothing was both."""
         return drift_of(self._stored(lambda store: store.latest(self.properties, RECENT)))
 
-    def rank(self, problem: Problem, limits: Limits) -> CandidateRanking | None:
-        """Ask the model for all candidates; None if there is no model."""
+    def explain(self, problem: Problem, **arguments: Any) -> Decision:
+        """Decide as `choose` does, with the model's opinion of all that was considered.
+
+        Parameters
+        ----------
+        problem : Problem
+        **arguments
+            As for `choose`.
+
+        Examples
+        --------
+        >>> from foretune.kernels.conv.problem import ConvProblem
+        >>> chooser = Selector("cpu", store=Store(":memory:"))
+        >>> problem = ConvProblem("F", 1, 8, (8, 8), 8, (3, 3))
+        >>> chooser.explain(problem, mode="FAST").problem == problem
+        True
+        """
+        decision = self.choose(problem, **arguments)
+        if all(one.predicted_ms is not None or one.note for one in decision.considered):
+            return decision
         model = self._model_of(self.properties, problem.operation)
-        return None if model is None else _ranked(model, problem, self.properties, limits, {}, None)
+        if model is None:
+            return decision
+        ranking = model.rank(problem, self.properties)
+        predicted = {(one.solver, one.config): one.predicted_ms for one in ranking.candidates}
+        considered = tuple(
+            replace(one, predicted_ms=predicted.get((one.solver, one.config), one.predicted_ms))
+            for one in decision.considered
+        )
+        return replace(decision, considered=considered)
 
     def close(self) -> None:
         """End measuring processes; they start again if they are needed."""
@@ -255,15 +281,27 @@ class Selector:
             lambda store: store.get(problem, device, limits.workspace, limits.deterministic)
         )
         rows = [] if found is None else [_of_solution(one) for one in found.solutions]
-        if not rows and mode is not FindMode.NORMAL:
-            # Single candidates that were measured are no full find, which is what NORMAL is for.
-            rows = [
-                _of_measured(one)
-                for one in self._stored(lambda store: store.measured(problem, device))
-                if limits.workspace is None or one.workspace <= limits.workspace
-                if not (limits.deterministic and one.adds_atomically)
-            ]
+        if not rows and self._may_be_partial(problem, mode):
+            rows = [_of_measured(one) for one in self._measured(problem, limits)]
         return self._first_usable(problem, rows, banned, "user database", "measured here before")
+
+    def _may_be_partial(self, problem: Problem, mode: FindMode) -> bool:
+        """Whether single candidates that were measured are an answer.
+
+        They are no full find, which is what NORMAL is for, and what is done without a model.
+        """
+        if mode is FindMode.FAST:
+            return True
+        is_known = self._model_of(self.properties, problem.operation) is not None
+        return is_known and mode is not FindMode.NORMAL
+
+    def _measured(self, problem: Problem, limits: Limits) -> list[MeasuredCandidate]:
+        return [
+            one
+            for one in self._stored(lambda store: store.measured(problem, self.properties))
+            if limits.workspace is None or one.workspace <= limits.workspace
+            if not (limits.deterministic and one.adds_atomically)
+        ]
 
     def _from_system_database(
         self, problem: Problem, limits: Limits, banned: Mapping[str, BannedCandidate]
@@ -414,11 +452,12 @@ class Selector:
         limits: Limits,
         banned: Mapping[str, BannedCandidate],
     ) -> Decision:
-        best = min(
-            (one.measured for one in trials.values() if one.measured is not None),
-            key=lambda one: one.time_ms,
-            default=None,
-        )
+        fresh = [one.measured for one in trials.values() if one.measured is not None]
+        # An earlier process may have had more time.
+        out = {*banned, *(key for key, one in trials.items() if one.measured is None)}
+        earlier = [one for one in self._measured(problem, limits) if one.key not in out]
+        known = {one.key: one for one in (*earlier, *fresh)}.values()
+        best = min(known, key=lambda one: one.time_ms, default=None)
         if best is not None:
             return Decision(problem, best.solver, best.config, rung, reason, told)
         failed = {key for key, one in trials.items() if one.status != "too slow"}

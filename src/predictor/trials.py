@@ -6,7 +6,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from foretune.kernels.measure import MeasureOptions
@@ -14,7 +15,7 @@ from foretune.kernels.records import MeasuredCandidate
 from foretune.kernels.rounds import Visit
 from foretune.kernels.runtime.compiling import COMPILE_TIMEOUT
 from foretune.kernels.runtime.executor import Executor
-from foretune.kernels.runtime.worker import Worker
+from foretune.kernels.runtime.worker import Worker, WorkerError
 from foretune.kernels.solver import Candidate, KernelSource
 from foretune.kernels.task import Task
 from foretune.kernels.visiting import Visitor, kernels_of
@@ -82,7 +83,9 @@ class Trials:
         self._executor = executor
         self._workers = workers
         self._timeout = timeout
-        self._worker = Worker(server, device, asdict(options or MeasureOptions()))
+        self._worker = Worker(
+            server, device, asdict(replace(options or MeasureOptions(), by_samples=True))
+        )
         self._lock = threading.Lock()
         self._alarm: threading.Timer | None = None
 
@@ -129,7 +132,7 @@ class Trials:
             self._stop_alarm()
             try:
                 while (batch := propose()) and (not trials or time.monotonic() < until):
-                    ready, failures = self._build(task, batch, until)
+                    ready, failures, until = self._build(task, batch, until)
                     visitor = Visitor(
                         self._worker,
                         self._executor.device.properties,
@@ -155,19 +158,44 @@ class Trials:
 
     def _build(
         self, task: Task, batch: Sequence[Candidate[Any]], until: float
-    ) -> tuple[list[Candidate[Any]], dict[KernelSource, str]]:
-        """Build the kernels of a batch, a few at a time; give those that there was time for."""
+    ) -> tuple[list[Candidate[Any]], dict[KernelSource, str], float]:
+        """Build the kernels of a batch, a few at a time.
+
+        Gives those that there was time for, the kernels that can't be built, and the end of the
+        measuring: building may take as long as the budget, and what was built is measured then.
+        """
+        began = time.monotonic()
         failures: dict[KernelSource, str] = {}
         ready: list[Candidate[Any]] = []
-        for place in range(0, len(batch), self._workers):
-            some = batch[place : place + self._workers]
-            missing = [kernel for kernel in _kernels(task, some) if not self._is_built(kernel)]
-            # Time for the measuring is needed too.
-            if missing and ready and time.monotonic() >= until:
-                continue
-            failures |= self._executor.build_many(missing, self._workers) if missing else {}
+        missing = {one.key: self._missing(task, one) for one in batch}
+        if not any(missing.values()):
+            return list(batch), failures, until
+        # The child starts meanwhile.
+        starting = threading.Thread(target=self._start, daemon=True)
+        starting.start()
+        # Who is built already costs nothing; the others in their order.
+        ready += [one for one in batch if not missing[one.key]]
+        waiting = [one for one in batch if missing[one.key]]
+        for place in range(0, len(waiting), self._workers):
+            if ready and place and time.monotonic() >= until:
+                break
+            some = waiting[place : place + self._workers]
+            kernels = dict.fromkeys(kernel for one in some for kernel in missing[one.key])
+            failures |= self._executor.build_many(kernels, self._workers)
             ready += some
-        return ready, failures
+        starting.join()
+        order = {one.key: place for place, one in enumerate(batch)}
+        ready.sort(key=lambda one: order[one.key])
+        return ready, failures, max(until, time.monotonic() + 0.5 * (until - began))
+
+    def _start(self) -> None:
+        # Whoever measures next meets the same failure, and tells it.
+        with suppress(WorkerError):
+            self._worker.call({"do": "describe"}, self._timeout)
+
+    def _missing(self, task: Task, candidate: Candidate[Any]) -> list[KernelSource]:
+        kernels = kernels_of(task.problem, candidate)
+        return [kernel for kernel in kernels if not self._is_built(kernel)]
 
     def _is_built(self, kernel: KernelSource) -> bool:
         return self._executor.is_built(kernel)
