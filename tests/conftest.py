@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from foretune.miopen.archive import open_archive
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Threads of several processes that wait for each other in loops would stop them all.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SHARED = Path(__file__).parents[2] / "shared"
 
