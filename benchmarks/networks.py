@@ -23,21 +23,17 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
-from foretune.miopen.driver import parse_driver_line
 from foretune.miopen.find_db import FindRecord, read_find_db
 from foretune.miopen.keys import format_find_key
 from foretune.miopen.names import find_databases
+from foretune.miopen.networks import RUNS, TYPES, as_type, read_networks
 from foretune.miopen.predictor import MIOpenPredictor
 from foretune.predictor.split import part_of, shape_position
 
-#: Runs of one candidate in a find.
-RUNS = 8
-TYPES = ("FP32", "FP16", "BF16")
 RISK = 0.05
 
 
@@ -65,26 +61,6 @@ class Layer:
     listed: bool
     accepted: bool
     unseen: bool
-
-
-def read_networks(folder: Path) -> dict[str, Counter[ConvProblem]]:
-    """Convolutions of each file, counted; other operations are left out."""
-    networks = {}
-    for path in sorted(folder.glob("*.txt")):
-        problems: Counter[ConvProblem] = Counter()
-        for line in path.read_text().splitlines():
-            try:
-                problems.update(parse_driver_line(line))
-            except InputError:  # pooling, batch normalisation
-                continue
-        if problems:
-            networks[path.stem] = problems
-    return networks
-
-
-def as_type(problem: ConvProblem, dtype: str) -> ConvProblem:
-    """Take a problem in another data type."""
-    return replace(problem, dtype=dtype, weight_dtype=dtype, out_dtype=dtype)
 
 
 def layers(

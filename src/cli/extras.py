@@ -9,6 +9,7 @@ from foretune.errors import InputError
 
 _TRAIN = {"lightgbm", "sklearn", "scipy", "pandas", "pyarrow", "platformdirs", "filelock"}
 _TUNE = {"pyarrow", "platformdirs", "msgpack", "elftools"}
+_REPORT = {"matplotlib", "jinja2", "markupsafe"}
 
 
 @contextmanager
@@ -54,3 +55,22 @@ def tune_extra(verb: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in _TUNE:
             raise
         raise InputError("needs foretune[tune]: pip install 'foretune[tune]'", verb) from None
+
+
+@contextmanager
+def report_extra(option: str) -> Iterator[None]:
+    """Say what to install if the block fails for want of the extra `report`.
+
+    Examples
+    --------
+    >>> with report_extra("--report"):
+    ...     raise ModuleNotFoundError(name="matplotlib")
+    Traceback (most recent call last):
+    foretune.errors.InputError: --report: needs foretune[report]: pip install 'foretune[report]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _REPORT:
+            raise
+        raise InputError("needs foretune[report]: pip install 'foretune[report]'", option) from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from foretune.miopen.baselines.usual_winner import UsualWinner
 from foretune.miopen.config_comparison import compare_configs
 from foretune.miopen.config_ranking import model_name
 from foretune.miopen.dataset import cached_table, read_find_table
-from foretune.miopen.keys import parse_find_key
+from foretune.miopen.keys import format_find_key, parse_find_key
 from foretune.miopen.learning import group_rows, learning_parts, restrict
 from foretune.miopen.names import parse_arch, parse_database_name, usual_compute_units
+from foretune.miopen.networks import Networks
 from foretune.miopen.predictor import naive_flags, runnable_flags, shipped_models
 from foretune.miopen.solvers import runnable
 from foretune.predictor.acceptance import RISKS, Acceptance, check_risk, to_bits
@@ -40,6 +42,7 @@ PARTS = {
 }
 _WORST = 10
 Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 Table = tuple[str, list[str], list[list[str]]]
 
@@ -164,6 +167,110 @@ def _config_cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """foretune's answers for the records of one direction; arrays of shape (problems,).
+
+    Attributes
+    ----------
+    outcomes : Outcomes
+    picked : list of str
+        Its picks.
+    accepted : dict
+        Stated risk -> which picks are accepted.
+    choices_ms : array
+        Sum of the times of its first three choices; one that isn't listed counts as the slowest
+        that is.
+    """
+
+    outcomes: Outcomes
+    picked: list[str]
+    accepted: dict[float, Flags]
+    choices_ms: Floats
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What everyone picked for some records.
+
+    Attributes
+    ----------
+    parts : dict
+        Direction -> records, of what the release runs.
+    asked : dict
+        Direction -> foretune's answers.
+    picks : dict
+        Other picker -> its picks for the records of all directions, one direction after the other;
+        None where it has no answer.
+    """
+
+    parts: dict[str, RankingData]
+    asked: dict[str, Asked]
+    picks: dict[str, list[str | None]]
+
+    def picked_ms(self) -> dict[str, Floats]:
+        """Give listed times of everyone's picks, infinite for the others; foretune first."""
+        times = {"foretune": np.concatenate([a.outcomes.picked for a in self.asked.values()])}
+        return times | {name: _times_of(self.parts, picks) for name, picks in self.picks.items()}
+
+    def answered(self) -> dict[str, Flags]:
+        """Tell which problems everyone has an answer for; foretune first."""
+        flags = {"foretune": np.ones(sum(map(len, self.parts.values())), bool)}
+        return flags | {
+            name: np.array([pick is not None for pick in picks], bool)
+            for name, picks in self.picks.items()
+        }
+
+
+@dataclass(frozen=True)
+class MIOpenComparison:
+    """Everyone's answers for the records of a find-db, before they are scored.
+
+    Attributes
+    ----------
+    find_db, arch, compute_units, part, miopen, risk, left_out, configs
+        As in `ComparisonReport`.
+    bundle : RankingBundle
+        The model that answered.
+    answers : Answers
+        For the records of the part.
+    networks : mapping
+        Network -> its problems, counted.
+    network_answers : Answers
+        For the records of the networks' problems, whatever their part.
+    """
+
+    find_db: str
+    arch: str
+    compute_units: int
+    part: str
+    miopen: str
+    risk: float
+    left_out: dict[str, int]
+    bundle: RankingBundle
+    answers: Answers
+    networks: Networks
+    network_answers: Answers
+    configs: list[dict[str, Any]]
+
+    @cached_property
+    def report(self) -> ComparisonReport:
+        """Everyone's scores."""
+        return ComparisonReport(
+            self.find_db,
+            self.arch,
+            self.compute_units,
+            self.part,
+            self.miopen,
+            self.risk,
+            self.left_out,
+            _scores(self.answers),
+            _accepting(self.answers.asked),
+            _worst(self.answers.parts, self.answers.asked, self.risk),
+            self.configs,
+        )
+
+
 def compare_miopen(
     find_db: str | os.PathLike[str],
     arch: str,
@@ -174,9 +281,10 @@ def compare_miopen(
     miopen: str = "any",
     risk: float = 0.05,
     models: str | os.PathLike[str] | None = None,
+    networks: Networks | None = None,
     on_progress: Progress | None = None,
-) -> ComparisonReport:
-    """Score pickers on what a find-db lists.
+) -> MIOpenComparison:
+    """Ask pickers about what a find-db lists.
 
     Parameters
     ----------
@@ -197,6 +305,8 @@ def compare_miopen(
         For the column "accepted" of the worst picks.
     models : path-like, optional
         Folder of bundles; default: those that come with foretune.
+    networks : mapping, optional
+        Name -> problems, counted. They are asked about beside the part.
     on_progress : callable, optional
         Called with a text, steps done and steps in all.
     """
@@ -213,27 +323,27 @@ def compare_miopen(
         raise InputError("no record that can be used", str(find_db))
     learning = learning_parts(table)
     solvers = runnable(arch, miopen)
+    learnt = {d: data for d, data in learning.parts.items() if d in bundle.directions}
     parts = {}
-    for direction, data in learning.parts.items():
-        if direction in bundle.directions and len(data):
-            wanted = [part_of(position) in PARTS[part] for position in data.position]
-            kept = restrict(data.take(np.array(wanted, bool)), solvers)
-            if len(kept):
-                parts[direction] = kept
+    for direction, data in learnt.items():
+        wanted = [part_of(position) in PARTS[part] for position in data.position]
+        kept = restrict(data.take(np.array(wanted, bool)), solvers)
+        if len(kept):
+            parts[direction] = kept
     if not parts:
         raise InputError(f"no shape of part {part!r}; see --part", str(find_db))
+    of_networks = _named(learnt, networks or {}, solvers)
     tell("asking foretune", 1, 5)
     asked = _ask(bundle, parts, arch, units, miopen, risk)
+    asked_networks = _ask(bundle, of_networks, arch, units, miopen, risk)
     tell("asking the others", 2, 5)
     pickers = _pickers(db, arch)
-    problems = [parse_find_key(str(name)) for data in parts.values() for name in data.names]
-    picks = {name: picker.pick(problems) for name, picker in pickers.items()}
-    tell("scoring", 3, 5)
-    scores = _scores(parts, asked, picks)
-    tell("scoring configs", 4, 5)
+    answers = Answers(parts, asked, _picks(pickers, parts))
+    network_answers = Answers(of_networks, asked_networks, _picks(pickers, of_networks))
+    tell("scoring configs", 3, 5)
     configs = compare_configs(db, arch, units, part, folder, miopen=miopen) if db else []
-    tell("scoring configs", 5, 5)
-    return ComparisonReport(
+    tell("scoring", 4, 5)
+    return MIOpenComparison(
         str(find_db),
         arch,
         units,
@@ -241,11 +351,33 @@ def compare_miopen(
         miopen,
         risk,
         dict(learning.left_out),
-        scores,
-        _accepting(asked),
-        _worst(parts, asked, risk),
+        bundle,
+        answers,
+        networks or {},
+        network_answers,
         [asdict(score) for score in configs],
     )
+
+
+def _named(
+    learnt: Mapping[str, RankingData], networks: Networks, solvers: frozenset[str]
+) -> dict[str, RankingData]:
+    """Keep the records of the networks' problems."""
+    wanted = {format_find_key(problem) for problems in networks.values() for problem in problems}
+    parts = {}
+    for direction, data in learnt.items():
+        rows = np.array([str(name) in wanted for name in data.names], bool)
+        kept = restrict(data.take(rows), solvers)
+        if len(kept):
+            parts[direction] = kept
+    return parts
+
+
+def _picks(
+    pickers: Mapping[str, Baseline], parts: Mapping[str, RankingData]
+) -> dict[str, list[str | None]]:
+    problems = [parse_find_key(str(name)) for data in parts.values() for name in data.names]
+    return {name: picker.pick(problems) for name, picker in pickers.items()}
 
 
 def _units_of(path: str | os.PathLike[str], arch: str) -> int | None:
@@ -255,15 +387,6 @@ def _units_of(path: str | os.PathLike[str], arch: str) -> int | None:
     return name.compute_units if name else None
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """foretune's answers for one direction."""
-
-    outcomes: Outcomes
-    picked: list[str]
-    accepted: dict[float, Flags]
-
-
 def _ask(
     bundle: RankingBundle,
     parts: dict[str, RankingData],
@@ -271,13 +394,13 @@ def _ask(
     units: int,
     miopen: str,
     risk: float,
-) -> dict[str, _Asked]:
+) -> dict[str, Asked]:
     acceptance = Acceptance(bundle.calibration)
     asked = {}
     for direction, data in parts.items():
         model = bundle.ranking(direction)
         may_run = runnable_flags(model.candidates, arch, miopen)
-        outcomes, _ = evaluate(model, data, may_run, naive_flags(model.candidates))
+        outcomes, order = evaluate(model, data, may_run, naive_flags(model.candidates))
         bits = to_bits(may_run)
         accepted = {
             level: outcomes.sure
@@ -291,8 +414,21 @@ def _ask(
             for level in sorted({*RISKS, risk})
         }
         names = [model.candidates[column] for column in outcomes.pick]
-        asked[direction] = _Asked(outcomes, names, accepted)
+        choices = [[model.candidates[column] for column in row] for row in order[:, :3].tolist()]
+        asked[direction] = Asked(outcomes, names, accepted, _sum_of_times(data, choices))
     return asked
+
+
+def _sum_of_times(data: RankingData, choices: Sequence[Collection[str]]) -> Floats:
+    slowest = np.where(np.isfinite(data.times), data.times, 0.0).max(axis=1)
+    column = {name: i for i, name in enumerate(data.candidates)}
+    sums = np.zeros(len(data))
+    for row, names in enumerate(choices):
+        for name in names:
+            at = column.get(name)
+            time = np.inf if at is None else data.times[row, at]
+            sums[row] += time if np.isfinite(time) else slowest[row]
+    return sums
 
 
 def _pickers(db: str | os.PathLike[str] | None, arch: str) -> dict[str, Baseline]:
@@ -324,22 +460,11 @@ def _as_record(data: RankingData, row: int) -> dict[str, float]:
     }
 
 
-def _scores(
-    parts: dict[str, RankingData],
-    asked: dict[str, _Asked],
-    picks: Mapping[str, Sequence[str | None]],
-) -> dict[str, dict[str, Score]]:
-    best = np.concatenate([data.best for data in parts.values()])
-    picked = {"foretune": np.concatenate([a.outcomes.picked for a in asked.values()])}
-    top3 = np.concatenate([a.outcomes.top3 for a in asked.values()])
-    answered = {"foretune": np.ones(len(best), bool)}
-    for name, chosen in picks.items():
-        picked[name] = _times_of(parts, chosen)
-        answered[name] = np.array([pick is not None for pick in chosen], bool)
-    by_part = [group_rows(data) for data in parts.values()]
-    groups = {group: np.concatenate([rows[group] for rows in by_part]) for group in by_part[0]}
-    if "TunaNet" in answered:
-        groups["2-D that TunaNet answers"] = answered["TunaNet"]
+def _scores(answers: Answers) -> dict[str, dict[str, Score]]:
+    best = np.concatenate([data.best for data in answers.parts.values()])
+    top3 = np.concatenate([a.outcomes.top3 for a in answers.asked.values()])
+    answered = answers.answered()
+    picked = answers.picked_ms()
     return {
         group: {
             name: score_picks(
@@ -349,8 +474,17 @@ def _scores(
             )
             for name, times in picked.items()
         }
-        for group, rows in groups.items()
+        for group, rows in scored_groups(answers).items()
     }
+
+
+def scored_groups(answers: Answers) -> dict[str, Flags]:
+    """Problems of each group that is scored; TunaNet's own where it was asked."""
+    by_part = [group_rows(data) for data in answers.parts.values()]
+    groups = {group: np.concatenate([rows[group] for rows in by_part]) for group in by_part[0]}
+    if "TunaNet" in answers.picks:
+        groups["2-D that TunaNet answers"] = answers.answered()["TunaNet"]
+    return groups
 
 
 def _times_of(
@@ -368,7 +502,7 @@ def _times_of(
     return times
 
 
-def _accepting(asked: dict[str, _Asked]) -> list[dict[str, Any]]:
+def _accepting(asked: dict[str, Asked]) -> list[dict[str, Any]]:
     together = Outcomes.join([a.outcomes for a in asked.values()])
     rows = []
     for risk in sorted(next(iter(asked.values())).accepted):
@@ -378,7 +512,7 @@ def _accepting(asked: dict[str, _Asked]) -> list[dict[str, Any]]:
 
 
 def _worst(
-    parts: dict[str, RankingData], asked: dict[str, _Asked], risk: float
+    parts: dict[str, RankingData], asked: dict[str, Asked], risk: float
 ) -> list[dict[str, Any]]:
     rows = []
     for direction, data in parts.items():
