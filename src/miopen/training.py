@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -26,7 +24,7 @@ from foretune.miopen.names import find_databases, parse_arch
 from foretune.miopen.predictor import naive_flags, runnable_flags
 from foretune.miopen.solvers import runnable
 from foretune.predictor.acceptance import RISKS, to_bits
-from foretune.predictor.bundle import save_ranking, write_json
+from foretune.predictor.bundle import draft_folder, save_ranking, write_json
 from foretune.predictor.calibrate import learn_then_test
 from foretune.predictor.dataset import RankingData
 from foretune.predictor.evaluate import Outcomes, evaluate
@@ -106,7 +104,7 @@ def train_miopen(
     models = RankingTrainer(chosen, workers).train(
         {name: of_part["train"] for name, of_part in split.items()}, on_progress
     )
-    with _draft(home) as draft:
+    with draft_folder(home) as draft:
         save_ranking(draft, models)
         calibration = _calibrate(models, split, arch)
         write_json(draft / "calibration.json", calibration)
@@ -128,17 +126,6 @@ def train_miopen(
         metrics,
         sum(file.stat().st_size for file in home.iterdir()),
     )
-
-
-@contextmanager
-def _draft(home: Path) -> Iterator[Path]:
-    """Folder beside `home` whose files replace those of `home` when all are written."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as folder:
-        yield Path(folder)
-        home.mkdir(exist_ok=True)
-        for file in sorted(Path(folder).iterdir()):
-            file.replace(home / file.name)
 
 
 def _thin(data: RankingData, share: float) -> RankingData:

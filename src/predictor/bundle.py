@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,20 @@ def write_json(path: str | os.PathLike[str], content: Any, indent: int | None = 
     """Write JSON that is the same for the same content."""
     text = json.dumps(content, indent=indent, separators=(",", ":") if indent is None else None)
     Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def draft_folder(home: Path) -> Iterator[Path]:
+    """Folder beside `home` whose files replace those of `home` when all are written."""
+    # Only training needs it.
+    from tempfile import TemporaryDirectory
+
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as folder:
+        yield Path(folder)
+        home.mkdir(exist_ok=True)
+        for file in sorted(Path(folder).iterdir()):
+            file.replace(home / file.name)
 
 
 class BundleFolder:
