@@ -10,9 +10,10 @@ import numpy as np
 
 from foretune.kernels.memory import ProblemMemory
 from foretune.kernels.problem import Problem
-from foretune.kernels.registry import naive_solver
+from foretune.kernels.registry import naive_solver, tensors
 from foretune.kernels.runtime.device import Buffer
 from foretune.kernels.runtime.executor import Executor
+from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.solver import KernelSource, Launch, Plan
 
 #: Largest difference over the size of the sums, by the type of the output.
@@ -58,11 +59,9 @@ class Checker:
 
     def _compute_expected(self, problem: Problem) -> None:
         exact = in_fp32(problem)
-        naive = naive_solver(problem.operation)
         memory = ProblemMemory(self._device, exact, like=self._memory.output.dtype)
         try:
-            config = naive.default_config(exact, self._device.properties)
-            plan = naive.plan(exact, config)
+            plan = _exact_plan(problem, self._device.properties)
             memory.reserve_workspace(plan.workspace)
             buffers = {**memory.buffers, memory.output.name: self._expected}
             self._executor.prepare(plan, buffers)()
@@ -79,19 +78,14 @@ class Checker:
     def error(self) -> float:
         """Largest difference of the output over the size of its sums."""
         tensor = self._memory.output
-        kernel = KernelSource(
-            "check.cl",
-            "largest_difference",
-            (("THREADS", _THREADS), ("DTYPE", _DTYPES[tensor.dtype])),
-        )
         arguments = ("output", "expected", "worst", struct.pack("<q", tensor.size))
         buffers: dict[str, Buffer | None] = {
             "output": self._memory.buffers[tensor.name],
             "expected": self._expected,
             "worst": self._worst,
         }
-        plan = Plan((Launch(kernel, (_BLOCKS, 1, 1), arguments),))
-        self._executor.prepare(plan, buffers)()
+        launch = Launch(_difference_kernel(tensor.dtype), (_BLOCKS, 1, 1), arguments)
+        self._executor.prepare(Plan((launch,)), buffers)()
         worst = np.empty((_BLOCKS * _THREADS, 2), np.float32)
         self._device.synchronize()
         self._device.read(self._worst, worst)
@@ -133,3 +127,29 @@ def in_fp32(problem: Problem) -> Problem:
     names = [field.name for field in fields(described) if field.name.endswith("dtype")]
     exact: Problem = replace(described, **dict.fromkeys(names, "FP32"))
     return exact
+
+
+def checking_kernels(problem: Problem, device: DeviceProperties) -> list[KernelSource]:
+    """List the kernels that checking candidates of a problem takes.
+
+    Examples
+    --------
+    >>> from foretune.kernels.conv.problem import ConvProblem
+    >>> from foretune.kernels.runtime.properties import amd_properties
+    >>> problem = ConvProblem("F", 1, 4, (6, 6), 4, (3, 3), dtype="FP16")
+    >>> [kernel.name for kernel in checking_kernels(problem, amd_properties("gfx942"))]
+    ['conv_naive', 'largest_difference']
+    """
+    output = next(tensor for tensor in tensors(problem) if tensor.is_output)
+    reference = [launch.kernel for launch in _exact_plan(problem, device).launches]
+    return [*reference, _difference_kernel(output.dtype)]
+
+
+def _exact_plan(problem: Problem, device: DeviceProperties) -> Plan:
+    exact, naive = in_fp32(problem), naive_solver(problem.operation)
+    return naive.plan(exact, naive.default_config(exact, device))
+
+
+def _difference_kernel(dtype: str) -> KernelSource:
+    macros = (("THREADS", _THREADS), ("DTYPE", _DTYPES[dtype]))
+    return KernelSource("check.cl", "largest_difference", macros)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -33,6 +33,7 @@ from typing import Any
 
 from foretune.errors import InputError
 from foretune.kernels.building import BuildQueue
+from foretune.kernels.check import checking_kernels
 from foretune.kernels.fleet import Fleet, LocalFleet, Member
 from foretune.kernels.journal import NOT_APPLICABLE, Journal, Trial
 from foretune.kernels.measure import MeasureOptions
@@ -43,7 +44,7 @@ from foretune.kernels.rounds import Rounds, Visit
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.runtime.worker import Caller, WorkerError, WorkerGone
 from foretune.kernels.search import ConfigSearch
-from foretune.kernels.solver import Candidate
+from foretune.kernels.solver import Candidate, KernelSource
 from foretune.kernels.task import Chooser, Pace, Task
 from foretune.kernels.visiting import Visitor, kernels_of
 
@@ -511,10 +512,7 @@ class _Lane:
         if group:
             self._group_size = min(2 * self._group_size, _LARGEST_GROUP)
         failures = self._kind.builds.submit(
-            kernel
-            for visit in group
-            for candidate in visit.candidates
-            for kernel in kernels_of(visit.task.problem, candidate)
+            kernel for visit in group for kernel in self._kernels(visit)
         )
         for visit in group:
             visit.failures = failures
@@ -525,10 +523,7 @@ class _Lane:
         assert visit.failures is not None
         failures = visit.failures.result()
         self._member.supply(
-            kernel
-            for candidate in (*visit.task.fastest[:_MOST_KNOWN], *visit.candidates)
-            for kernel in kernels_of(visit.task.problem, candidate)
-            if kernel not in failures
+            kernel for kernel in self._kernels(visit, _MOST_KNOWN) if kernel not in failures
         )
         ready = time.monotonic()
         # An equal share of what is left for each problem of the round.
@@ -536,6 +531,13 @@ class _Lane:
         with run.lock:
             run.report.waiting_seconds += (ready - began) / run.report.devices
             run.report.measuring_seconds += (time.monotonic() - ready) / run.report.devices
+
+    def _kernels(self, visit: Visit, known: int = 0) -> Iterator[KernelSource]:
+        """Give the kernels that a visit takes, those of some known candidates among them."""
+        problem = visit.task.problem
+        yield from checking_kernels(problem, self._kind.properties)
+        for candidate in (*visit.task.fastest[:known], *visit.candidates):
+            yield from kernels_of(problem, candidate)
 
 
 def _minutes(seconds: float) -> str:
