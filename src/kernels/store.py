@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -490,6 +489,8 @@ class _FolderAnswers(_Answers):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
+        import socket  # few stores need it
+
         folder.mkdir(exist_ok=True)
         self._own = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
         self._read_to: dict[Path, int] = {}

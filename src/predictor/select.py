@@ -58,10 +58,7 @@ ModelOf = Callable[[DeviceProperties, str], CandidateModel | None]
 def shipped_model(device: DeviceProperties, operation: str) -> CandidateModel | None:
     """Give the model of the user or of foretune for a device; None if there is none."""
     # It isn't needed where a database answers.
-    try:
-        from foretune.predictor.kernels.models import candidate_model
-    except ModuleNotFoundError:
-        return None
+    from foretune.predictor.kernels.models import candidate_model
 
     return candidate_model(device, operation)
 

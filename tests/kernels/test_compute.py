@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from foretune.errors import InputError
-from foretune.kernels import compute as compute_module
 from foretune.kernels.compute import compute
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.found import Found, FoundSolution
@@ -142,7 +141,7 @@ def test_the_fastest_known_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         solution = FoundSolution("ConvNaive", "THREADS=128", 1.0, 1.0, 1.0, 5, 0)
         return Found(problem, device, (solution,))
 
-    monkeypatch.setattr(compute_module, "find", find)
+    monkeypatch.setattr("foretune.kernels.find.find", find)
     for _ in range(2):
         _close(compute(FORWARD, x=X, w=W, deterministic=True, budget=0.5), _reference())
     # It is asked once.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -72,6 +71,8 @@ class BinaryCache:
         return self.folder / key[:2] / f"{key}{ending}"
 
     def _write(self, path: Path, content: bytes) -> None:
+        import tempfile  # its imports take as long as loading a kernel
+
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
-from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune.kernels.runtime.device import CompileError
-from foretune.kernels.runtime.worker import Caller, Worker, WorkerError
+
+if TYPE_CHECKING:
+    from foretune.kernels.runtime.worker import Caller
 
 #: Seconds that one kernel may take. The slowest seen took 15 on a busy machine.
 COMPILE_TIMEOUT = 180.0
@@ -33,7 +33,7 @@ class Compiler:
     environment : mapping, optional
         Variables to set for the children.
     start : callable, optional
-        Makes who answers calls in a child, as `Worker` does on this machine.
+        Makes who answers calls in a child. Default: `Worker`, on this machine.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Compiler:
         timeout: float = COMPILE_TIMEOUT,
         package: str = __package__,
         environment: Mapping[str, str] | None = None,
-        start: Callable[..., Caller] = Worker,
+        start: Callable[..., Caller] | None = None,
     ) -> None:
         module = f"{package}.{backend}".lstrip(".")
         self._worker_arguments = (f"{__name__}:answer_builds", module, target)
@@ -83,6 +83,9 @@ class Compiler:
         workers : int
             Child processes.
         """
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+        from queue import SimpleQueue
+
         free: SimpleQueue[Caller] = SimpleQueue()
         for worker in self._first_workers(workers):
             free.put(worker)
@@ -119,13 +122,17 @@ class Compiler:
         self.close()
 
     def _first_workers(self, count: int) -> list[Caller]:
+        # Programs whose kernels are built never need it.
+        from foretune.kernels.runtime.worker import Worker
+
         while len(self._workers) < count:
-            self._workers.append(
-                self._start(*self._worker_arguments, environment=self._environment)
-            )
+            start = self._start or Worker
+            self._workers.append(start(*self._worker_arguments, environment=self._environment))
         return self._workers[:count]
 
     def _compile(self, worker: Caller, source: str, macros: Macros) -> bytes:
+        from foretune.kernels.runtime.worker import WorkerError
+
         try:
             answer = worker.call({"source": source, "macros": tuple(macros)}, self._timeout)
         except WorkerError as error:

@@ -30,7 +30,6 @@ from foretune.kernels.runtime.device import (
     OutOfDeviceMemoryError,
 )
 from foretune.kernels.runtime.properties import DeviceProperties
-from foretune.kernels.runtime.worker import Worker, WorkerError
 
 #: Seconds that PoCL may take to compile a launch.
 _LAUNCH_TIMEOUT = 60.0
@@ -109,6 +108,8 @@ def _compile_launches(place: int, source: str, options: list[str], names: str) -
     It keeps that beside the program, and binaries taken afterwards hold it. The launches mean
     nothing and may crash, so a child does them; what was compiled before stays.
     """
+    from foretune.kernels.runtime.worker import Worker, WorkerError
+
     for name in names.split(";"):
         for blocks in (1, 1 << 16):
             request = {"source": source, "options": options, "name": name, "blocks": blocks}
