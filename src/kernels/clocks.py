@@ -48,8 +48,9 @@ def _of_nvidia() -> dict[str, Any]:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    values = answer.stdout.splitlines()[0].split(", ") if answer.stdout else []
-    return dict(zip(_FIELDS, values, strict=False))
+    # Of all GPUs, since CUDA counts them in another order, and leaves out what is hidden from it.
+    values = zip(*(line.split(", ") for line in answer.stdout.splitlines()), strict=False)
+    return {name: " / ".join(found) for name, found in zip(_FIELDS, values, strict=False)}
 
 
 def _of_amd() -> dict[str, Any]:

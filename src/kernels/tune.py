@@ -404,7 +404,8 @@ class _Kind:
 
     def _clocks(self) -> dict[str, Any]:
         clocks = {member.name: member.clocks() for member in self.members}
-        return clocks if len(self.members) > 1 else clocks[self.members[0].name]
+        first = clocks[self.members[0].name]
+        return first if all(other == first for other in clocks.values()) else clocks
 
     def _task(self, problem: Problem) -> Task:
         """Collect what can compute a problem, and what the journal knows of it."""

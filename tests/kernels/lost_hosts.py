@@ -29,7 +29,7 @@ def serve(device: str, options: Mapping[str, Any] | None = None) -> Answer:
     folder = Path(os.environ["FORETUNE_CACHE"], "hosts")
     folder.mkdir(exist_ok=True)
     (folder / str(os.getppid())).touch()
-    Builder.build = _refuse  # type: ignore[method-assign]
+    Builder.build = _refuse  # type: ignore[assignment, method-assign]
     return faulty_server.serve(device, options)
 
 
