@@ -19,7 +19,7 @@ def suite_names() -> tuple[str, ...]:
     Examples
     --------
     >>> suite_names()
-    ('cpu', 'gpu', 'large_filter', 'mobilenet', 'resnet50', 'unet', 'varied')
+    ('cpu', 'cpu_varied', 'gpu', 'large_filter', 'mobilenet', 'resnet50', 'unet', 'varied')
     """
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.txt")))
 
