@@ -1,4 +1,4 @@
-"""Candidate models on disk, in the same kind of folder as rankings (`foretune.predictor.bundle`)."""
+"""Candidate models on disk, in the same kind of folder as `foretune.predictor.bundle`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from foretune.predictor.forest import save_forests
 from foretune.predictor.kernels.features import (
     CANDIDATE_FEATURE_VERSION,
     feature_names,
-    problem_feature_names,
 )
 from foretune.predictor.kernels.model import (
     JUDGE_FEATURES,
@@ -25,6 +24,7 @@ from foretune.predictor.kernels.model import (
     Portfolio,
     Trust,
 )
+from foretune.predictor.kernels.neighbours import DIMENSIONS, Neighbours
 
 if TYPE_CHECKING:
     import os
@@ -61,9 +61,8 @@ def save_candidates(
         raise ValueError("the judge isn't trained")
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    portfolio = ranker.portfolio
+    portfolio, neighbours = ranker.portfolio, ranker.neighbours
     forests = {
-        "solvers": ranker.solvers,
         "losses": ranker.losses,
         "times": ranker.times,
         "judge": ranker.judge,
@@ -77,7 +76,8 @@ def save_candidates(
             [solver, config]
             for solver, config in zip(portfolio.solver, portfolio.config, strict=True)
         ],
-        "short": {",".join(map(str, key)): list(value) for key, value in portfolio.short.items()},
+        "places": [[round(number, 6) for number in place] for place in neighbours.places.tolist()],
+        "lists": list(map(list, neighbours.lists)),
         "kinds": sorted(map(list, trust.kinds)),
         "ranges": {
             str(ndim): [list(trust.low[ndim]), list(trust.high[ndim])] for ndim in trust.low
@@ -114,19 +114,20 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
     """Put a ranker together, and prove that its parts fit."""
     solvers = tuple(content["solvers"])
     pairs = [(int(solver), str(config)) for solver, config in content["candidates"]]
-    short = {
-        _three(key): tuple(int(number) for number in listed)
-        for key, listed in content["short"].items()
-    }
+    places = np.array(content["places"], np.float64)
+    lists = tuple(tuple(int(number) for number in listed) for listed in content["lists"])
     with_device = bool(content["with_device"])
     if not pairs or not all(isinstance(name, str) for name in solvers):
         raise ValueError("candidates are no names")
     if not all(0 <= solver < len(solvers) for solver, _ in pairs):
         raise ValueError("a candidate's solver")
-    if not all(0 <= number < len(pairs) for listed in short.values() for number in listed):
+    if not all(0 <= number < len(pairs) for listed in lists for number in listed):
         raise ValueError("a candidate's number")
+    if places.shape != (len(lists), DIMENSIONS) or not len(lists):
+        raise ValueError("the places of problems")
+    if len({len(listed) for listed in lists}) != 1 or not np.isfinite(places).all():
+        raise ValueError("the lists of problems")
     widths = {
-        "solvers": (len(problem_feature_names(with_device=with_device)), len(solvers)),
         "losses": (len(feature_names(with_device=with_device)), forests["losses"].num_outputs),
         "times": (len(feature_names(with_device=with_device)), 1),
         "judge": (len(JUDGE_FEATURES), 1),
@@ -138,21 +139,15 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
         solvers,
         tuple(solver for solver, _ in pairs),
         tuple(config for _, config in pairs),
-        short,
     )
     return CandidateRanker(
         portfolio,
-        forests["solvers"],
+        Neighbours(places, lists),
         forests["losses"],
         forests["times"],
         forests["judge"],
         with_device,
     )
-
-
-def _three(key: str) -> tuple[int, int, int]:
-    solver, direction, is_short = map(int, key.split(","))
-    return solver, direction, is_short
 
 
 def _trust(content: Mapping[str, Any]) -> Trust:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import pyarrow.parquet as pq
 
 from foretune.errors import InputError
 from foretune.kernels.problem import Problem
-from foretune.kernels.problem_text import parse_problem
+from foretune.kernels.problem_text import format_problem, parse_problem
 from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.store import Store
 from foretune.predictor.split import shape_position
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +29,7 @@ MEASURED, TOO_SLOW = "measured", "too slow"
 _NOT_TRIED = "not applicable"
 _WORDS = ("problem", "solver", "config", "status")
 _DEVICE_FIELDS = tuple(field.name for field in fields(DeviceProperties))
+_OF_SOLUTION = ("solver", "config", "time_ms", "low_ms", "high_ms", "samples")
 #: What a trial must say; the rest of a device may be left out.
 _NEEDED = (*_WORDS, "operation", "time_ms", "low_ms", "high_ms", "samples", "arch", "name")
 
@@ -118,11 +121,14 @@ class CandidateTrials:
 
 
 def read_trials(
-    paths: Sequence[str | os.PathLike[str]], operation: str = "conv", arch: str = ""
+    paths: Sequence[str | os.PathLike[str]],
+    operation: str = "conv",
+    arch: str = "",
+    store: Store | None = None,
 ) -> CandidateTrials:
     """Read the trials of an operation from datasets of `foretune tune`.
 
-    A candidate that two datasets of one device measured counts once, by the trial of more samples.
+    A candidate that two sources measured on one device counts once, by the trial of more samples.
     Tasks of which nothing was measured are left out.
 
     Parameters
@@ -131,31 +137,34 @@ def read_trials(
     operation : str
     arch : str, optional
         Only devices of this arch.
+    store : Store, optional
+        Whose measurements are taken too.
 
     Raises
     ------
     InputError
-        If a file is no such dataset, or holds no such trial.
+        If a file is no such dataset, or nothing holds such a trial.
     """
     rows: dict[tuple[Problem, DeviceProperties, str, str], tuple[Any, ...]] = {}
     problems: dict[str, Problem] = {}
-    for path in paths:
-        for row in _read(Path(path)):
-            if row["operation"] != operation or (arch and row["arch"] != arch):
-                continue
-            if row["status"] == _NOT_TRIED:
-                continue
-            text = row["problem"]
-            if text not in problems:
-                problems[text] = parse_problem(text)
-            key = (problems[text], _device(row), row["solver"], row["config"])
-            if key not in rows or rows[key][3] <= row["samples"]:
-                rows[key] = _outcome(row)
+    everything = chain(*(_read(Path(path)) for path in paths), _of_store(store) if store else ())
+    for row in everything:
+        if row["operation"] != operation or (arch and row["arch"] != arch):
+            continue
+        if row["status"] == _NOT_TRIED:
+            continue
+        text = row["problem"]
+        if text not in problems:
+            problems[text] = parse_problem(text)
+        key = (problems[text], _device(row), row["solver"], row["config"])
+        if key not in rows or rows[key][3] <= row["samples"]:
+            rows[key] = _outcome(row)
     measured = {key[:2] for key, outcome in rows.items() if outcome[1] == MEASURED}
     kept = [(key, outcome) for key, outcome in rows.items() if key[:2] in measured]
     if not kept:
         wanted = f"{operation} on {arch}" if arch else operation
-        raise InputError(f"no measured trial of {wanted}", ", ".join(map(str, paths)))
+        sources = [*map(str, paths), *([store.path] if store else [])]
+        raise InputError(f"no measured trial of {wanted}", ", ".join(sources))
     tasks = {key: place for place, key in enumerate(dict.fromkeys(key[:2] for key, _ in kept))}
     solvers = tuple(sorted({key[2] for key, _ in kept}))
     return CandidateTrials(
@@ -169,6 +178,19 @@ def read_trials(
         np.array([outcome[2] for _, outcome in kept], np.float64),
         np.array([outcome[3] for _, outcome in kept], np.int64),
     )
+
+
+def _of_store(store: Store) -> Iterator[dict[str, Any]]:
+    """Give what a store holds as rows like those of a dataset."""
+    for facts, found in store.contents():
+        for one in found.solutions:
+            yield {
+                **facts,
+                "operation": found.problem.operation,
+                "problem": format_problem(found.problem),
+                "status": MEASURED,
+                **{name: getattr(one, name) for name in _OF_SOLUTION},
+            }
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

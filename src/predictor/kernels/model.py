@@ -1,10 +1,10 @@
 """Ranks the candidates of one operation on one arch. Asking needs numpy alone.
 
-In three steps. A forest that sees the problem alone tells what each solver would lose, and with it
-some dozens of candidates are taken from a portfolio. A second forest tells what each of those loses
-against the best, from the features of both together. Candidates are then looked at in this order,
-and those that can't run, or keep no limit, are left out. A third forest, the judge, says how
-probably each of the first is within 1.10 of the best, and a fourth tells times.
+In three steps. From the problems learnt, those that are most alike name some dozens of candidates.
+Forests tell what each of those loses against the best, from the features of both together.
+Candidates are then looked at in this order, and those that can't run, or keep no limit, are left
+out. Another forest, the judge, says how probably each is within 1.10 of the best, and one more
+tells times.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from foretune.predictor.kernels.features import (
     ProblemView,
     parse_config,
 )
+from foretune.predictor.kernels.neighbours import Neighbours, coordinates
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,13 +43,9 @@ if TYPE_CHECKING:
     from foretune.predictor.forest import Forest
 
     Floats = npt.NDArray[np.float64]
-    Places = npt.NDArray[np.intp]
 
-#: Candidates that are ranked.
-PRUNED = 48
-#: Candidates that the solvers get of them, the most promising solver first; the last number goes
-#: on for all others.
-_SHARES = (20, 12, 8, 4)
+#: Problems learnt that name candidates, and candidates that are ranked.
+ASKED_NEIGHBOURS, RANKED = 12, 48
 #: Log slowdown where there is no candidate: never a reason to pick another.
 _UNKNOWN = 3.0
 
@@ -60,7 +57,7 @@ JUDGE_PROBLEM_FEATURES = (
 _JUDGE_AT = [(*PROBLEM_FEATURES, "direction").index(name) for name in JUDGE_PROBLEM_FEATURES]
 #: What the judge sees of a candidate beside its rivals.
 JUDGE_FEATURES = (
-    *("loss", "gap", "rank", "doubt", "solver", "solver_gap", "near", "second_gap", "fourth_gap"),
+    *("loss", "gap", "rank", "doubt", "solver", "unlike", "near", "second_gap", "fourth_gap"),
     *JUDGE_PROBLEM_FEATURES,
 )
 
@@ -88,15 +85,11 @@ class Portfolio:
         Place of each candidate's solver.
     config : tuple of str
         Text form of each candidate's config.
-    short : mapping
-        (solver, direction, whether elements have 2 bytes) -> the candidates of most use there, the
-        best first.
     """
 
     solvers: tuple[str, ...]
     solver: tuple[int, ...]
     config: tuple[str, ...]
-    short: Mapping[tuple[int, int, int], tuple[int, ...]]
 
     def __len__(self) -> int:
         return len(self.solver)
@@ -171,15 +164,15 @@ class Guess(NamedTuple):
         In the same order.
     loss, doubt : list of float
         Predicted log slowdown, and how much the forests behind it differ.
-    solver_loss : list of float
-        Predicted log slowdown of each solver's best.
+    unlike : float
+        Distance of the problem learnt that is most like it.
     """
 
     order: list[int]
     rows: npt.NDArray[np.float32]
     loss: list[float]
     doubt: list[float]
-    solver_loss: list[float]
+    unlike: float
 
 
 @dataclass(frozen=True)
@@ -189,8 +182,8 @@ class CandidateRanker:
     Attributes
     ----------
     portfolio : Portfolio
-    solvers : Forest
-        From the problem: log slowdown of each solver's best candidate.
+    neighbours : Neighbours
+        The problems learnt; their lists hold candidates of the portfolio.
     losses : Forest
         From problem and candidate: log slowdown, by several forests that differ in their seeds.
     times : Forest
@@ -202,7 +195,7 @@ class CandidateRanker:
     """
 
     portfolio: Portfolio
-    solvers: Forest
+    neighbours: Neighbours
     losses: Forest
     times: Forest
     judge: Forest | None
@@ -223,10 +216,14 @@ class CandidateRanker:
         ----------
         view : ProblemView
         can_run : sequence of bool, optional
-            Candidates that may be ranked. Default: those that the solvers' forest prefers.
+            Candidates of the portfolio to rank. Default: those that the neighbours name.
         """
-        solver_loss = self.solvers.predict_one(view.row).tolist()
-        chosen = self._prune(view, solver_loss) if can_run is None else np.flatnonzero(can_run)
+        place = coordinates(view.row)
+        chosen = (
+            np.array(self.neighbours.candidates(place, ASKED_NEIGHBOURS, RANKED), np.intp)
+            if can_run is None
+            else np.flatnonzero(can_run)
+        )
         rows = self._table.rows(view, chosen)
         said = self.losses.predict(rows)
         loss = said.mean(axis=1)
@@ -236,22 +233,8 @@ class CandidateRanker:
             rows[order],
             loss[order].tolist(),
             np.ptp(said, axis=1)[order].tolist(),
-            solver_loss,
+            self.neighbours.distance(place),
         )
-
-    def _prune(self, view: ProblemView, solver_loss: Sequence[float]) -> Places:
-        """Take most of the candidates from the solvers that lose least."""
-        is_short = int(view.raw[2] < 4)
-        chosen: list[int] = []
-        place = 0
-        for solver in sorted(range(len(solver_loss)), key=solver_loss.__getitem__):
-            listed = self.portfolio.short.get((solver, view.direction_code, is_short))
-            if listed:
-                chosen += listed[: _SHARES[min(place, len(_SHARES) - 1)]]
-                place += 1
-                if len(chosen) >= PRUNED:
-                    break
-        return np.array(chosen[:PRUNED], np.intp)
 
     def judged(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
         """Give candidates the probability of being within 1.10 of the best.
@@ -277,7 +260,6 @@ class CandidateRanker:
         second, fourth = (rivals[n] if len(rivals) > n else _UNKNOWN for n in (1, 3))
         best = rivals[0]
         shared = (sum(loss < best + 0.05 for loss in rivals), second - best, fourth - best)
-        least = min(guess.solver_loss)
         values = view.row.tolist()
         of_problem = [values[at] for at in _JUDGE_AT]
         rows = []
@@ -285,8 +267,7 @@ class CandidateRanker:
             solver = self.portfolio.solver[guess.order[place]]
             loss = guess.loss[place]
             gap = loss - best if place != first else best - second
-            solver_gap = guess.solver_loss[solver] - least
-            own = (loss, gap, place - first, guess.doubt[place], solver, solver_gap)
+            own = (loss, gap, place - first, guess.doubt[place], solver, guess.unlike)
             rows.append((*own, *shared, *of_problem))
         return np.array(rows, np.float32)
 

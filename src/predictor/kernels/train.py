@@ -7,7 +7,7 @@ the figures of the model card are taken: none of them has seen the shapes that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from foretune.predictor.kernels.model import (
     kind_of,
     ranged,
 )
-from foretune.predictor.kernels.portfolio import choose_portfolio
+from foretune.predictor.kernels.neighbours import Neighbours, coordinates
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -38,7 +38,6 @@ Rows = npt.NDArray[np.float32]
 
 _LOSSES = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
-_SOLVERS = TreeSettings(60, leaves=5, min_rows=4)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
 
 
@@ -48,7 +47,7 @@ class CandidateSettings:
 
     Attributes
     ----------
-    losses, times, solvers, judge : TreeSettings
+    losses, times, judge : TreeSettings
         Trees of its forests.
     seeds : int
         Forests of losses that are averaged.
@@ -56,14 +55,13 @@ class CandidateSettings:
         Log slowdown beyond which it makes no difference.
     focus : float
         Log slowdown over which a trial's weight falls to 1/e: who is slow need not be told apart.
-    solver_configs : int
-        Configs of a solver in the portfolio at most.
-    short_configs : int
-        Of those that are ranked for a kind of problem.
+    listed : int
+        Candidates that each task names for those that are like it.
     least_tasks : int
-        Tasks that must have measured a config of the portfolio.
+        Tasks that must have measured a candidate before it is named.
     unmeasured : float
-        Log slowdown that is added to a prediction, where a portfolio is chosen by predictions.
+        Log slowdown that is added to a prediction where nothing was measured, when a task's
+        candidates are chosen.
     judged : int
         Candidates of an answer that the judge learns from.
     folds : int
@@ -73,13 +71,11 @@ class CandidateSettings:
 
     losses: TreeSettings = _LOSSES
     times: TreeSettings = _TIMES
-    solvers: TreeSettings = _SOLVERS
     judge: TreeSettings = _JUDGE
     seeds: int = 2
     most_loss: float = 1.5
     focus: float = 0.7
-    solver_configs: int = 40
-    short_configs: int = 20
+    listed: int = 12
     least_tasks: int = 2
     unmeasured: float = 0.05
     judged: int = 8
@@ -184,10 +180,10 @@ def train_ranker(
         )
         for seed in range(1, settings.seeds + 1)
     ]
-    portfolio = _portfolio(features, inside, loss, boosters, settings)
+    portfolio, neighbours = _portfolio(features, inside, loss, boosters, settings)
     return CandidateRanker(
         portfolio,
-        _solver_forest(features, inside, loss, settings),
+        neighbours,
         Forest.from_lightgbm(boosters),
         Forest.from_lightgbm([_train_times(features, taught, settings)]),
         None,
@@ -209,94 +205,52 @@ def _train_times(
     return train_regression(features.rows[rows], target, settings.times)
 
 
-def _solver_forest(
-    features: TaskFeatures, inside: Flags, loss: Floats, settings: CandidateSettings
-) -> Forest:
-    """Learn what each solver's best loses, from the problem alone."""
-    trials = features.trials
-    least = np.full((len(trials.tasks), len(trials.solvers)), settings.most_loss)
-    np.minimum.at(least, (trials.task, trials.solver), loss)
-    rows = np.stack([view.row for view in features.views])[inside]
-    return Forest.from_lightgbm(
-        [
-            train_regression(rows, least[inside, solver], settings.solvers)
-            for solver in range(len(trials.solvers))
-        ]
-    )
-
-
 def _portfolio(
     features: TaskFeatures,
     inside: Flags,
     loss: Floats,
-    boosters: Iterable[lightgbm.Booster],
+    boosters: Sequence[lightgbm.Booster],
     settings: CandidateSettings,
-) -> Portfolio:
-    """Choose candidates by their losses, predicted ones where nothing was measured."""
-    trials = features.trials
+) -> tuple[Portfolio, Neighbours]:
+    """List the best candidates of each task, by predictions where nothing was measured."""
     tasks = np.flatnonzero(inside)
-    costs, solver_of = _costs(features, tasks, loss, boosters, settings)
-    directions = np.array([features.views[task].direction_code for task in tasks])
-    is_short = np.array([int(features.views[task].raw[2] < 4) for task in tasks])
-    chosen: list[int] = []
-    short: dict[tuple[int, int, int], tuple[int, ...]] = {}
-    best = costs.min(axis=1)
-    for solver in range(len(trials.solvers)):
-        own = np.flatnonzero(solver_of == solver)
-        relative = costs[:, own]
-        least = relative.min(axis=1, initial=np.inf)
-        usable = np.isfinite(least)
-        # Tasks count by how near the solver comes to the fastest.
-        weight = np.exp(-(np.where(usable, least, 0.0) - best) / 0.3) + 0.02
-        regret = np.where(
-            np.isfinite(relative), relative - np.where(usable, least, 0)[:, None], np.inf
-        )
-        picks: dict[int, None] = dict.fromkeys(
-            choose_portfolio(regret[usable], settings.solver_configs, weight[usable])
-        )
-        for direction in range(3):
-            for size in (0, 1):
-                kind = usable & (directions == direction) & (is_short == size)
-                alike = usable & (directions == direction) if not kind.any() else kind
-                first = choose_portfolio(regret[alike], settings.short_configs, weight[alike])
-                listed = list(dict.fromkeys([*first, *picks]))[: settings.short_configs]
-                if alike.any() and listed:
-                    picks |= dict.fromkeys(listed)
-                    short[solver, direction, size] = tuple(int(own[at]) for at in listed)
-        chosen += [int(own[at]) for at in picks]
-    number = {candidate: place for place, candidate in enumerate(chosen)}
-    return Portfolio(
-        trials.solvers,
-        tuple(features.candidates[candidate][0] for candidate in chosen),
-        tuple(features.candidates[candidate][1] for candidate in chosen),
-        {kind: tuple(number[one] for one in listed) for kind, listed in short.items()},
+    costs = _costs(features, tasks, loss, boosters, settings)
+    best = np.argsort(costs, axis=1, kind="stable")[:, : settings.listed]
+    used, number = np.unique(best, return_inverse=True)
+    candidates = [features.candidates[candidate] for candidate in used]
+    portfolio = Portfolio(
+        features.trials.solvers,
+        tuple(solver for solver, _ in candidates),
+        tuple(config for _, config in candidates),
     )
+    rows = np.stack([features.views[task].row for task in tasks])
+    lists = tuple(map(tuple, number.reshape(best.shape).tolist()))
+    return portfolio, Neighbours(coordinates(rows), lists)
 
 
 def _costs(
     features: TaskFeatures,
     tasks: npt.NDArray[np.intp],
     loss: Floats,
-    boosters: Iterable[lightgbm.Booster],
+    boosters: Sequence[lightgbm.Booster],
     settings: CandidateSettings,
-) -> tuple[Floats, npt.NDArray[np.int64]]:
+) -> Floats:
     """Loss of every candidate on every task; infinite where it can't run."""
     trials = features.trials
     inside = np.isin(trials.task, tasks)
     known = np.full((len(trials.tasks), len(features.candidates)), np.nan)
     known[trials.task[inside], features.candidate[inside]] = loss[inside]
     often = np.isfinite(known).sum(axis=0) >= settings.least_tasks
-    models = list(boosters)
     costs = np.full((len(tasks), len(features.candidates)), np.inf)
     for row, task in enumerate(tasks):
         unknown = np.flatnonzero(features.valid(int(task)) & often & np.isnan(known[task]))
         if unknown.size:
             rows = features.table.rows(features.views[task], unknown)
-            said = sum(np.asarray(model.predict(rows)) for model in models) / len(models)
+            said = sum(np.asarray(model.predict(rows)) for model in boosters) / len(boosters)
             costs[row, unknown] = np.maximum(said, 0.0) + settings.unmeasured
         measured = np.isfinite(known[task]) & often
         costs[row, measured] = known[task, measured]
-    return costs, np.array([solver for solver, _ in features.candidates])
+    return costs
 
 
 @dataclass(frozen=True)
@@ -370,7 +324,7 @@ def answer(
 
 
 def task_times(trials: CandidateTrials) -> list[dict[tuple[int, str], float]]:
-    """List the times of each task by solver and config; infinite for what failed or was given up."""
+    """List the times of each task by solver and config; infinite for what has none."""
     times: list[dict[tuple[int, str], float]] = [{} for _ in trials.tasks]
     reached = np.where(trials.measured, trials.time_ms, np.inf)
     for task, solver, config, time in zip(
