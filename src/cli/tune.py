@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from foretune.cli.extras import tune_extra
+from foretune.cli.extras import train_extra, tune_extra
 from foretune.cli.problems import name_of, parse_problems
 from foretune.cli.progress import progress
 from foretune.cli.table import format_table
 from foretune.errors import InputError
 from foretune.kernels.fleet import Fleet
 from foretune.kernels.journal import Journal
+from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import parse_problem
+from foretune.kernels.runtime.device import open_device
 from foretune.kernels.suites import read_suite, suite_names
+from foretune.kernels.task import Chooser
 from foretune.kernels.tune import DEFAULT_TIMEOUT, TuneReport, tune
+from foretune.predictor.candidates import RankedCandidate
+from foretune.predictor.kernels.models import candidate_model
 from foretune.predictor.kernels.portfolio import PortfolioChooser, read_portfolio
 
 EXAMPLES = f"""\
@@ -32,6 +38,8 @@ examples:
         --first trained_models/kernels/sm_90/conv/portfolio.txt
   on all GPUs of a Ray cluster; "local" makes a cluster of this machine:
     foretune tune --suite gpu --cluster 10.0.0.1:6379 --budget 3600 --out gpu.parquet
+  where the time is short: a model chooses what to measure, and learns from it
+    foretune tune --suite unet --budget 300 --active --out unet.parquet
   your own problems (find-db keys, driver lines), 20 configs of each solver:
     foretune tune --suite problems.txt --device cpu --sample 20 --out mine.parquet
 
@@ -87,6 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="candidates that are tried on every problem before the search goes on, one a line as "
         "Solver{NAME=value,...}, the most useful first",
     )
+    parser.add_argument(
+        "--active",
+        action="store_true",
+        help="a model that learns during the run chooses what is tried next; needs foretune[train]",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("there is no such folder", str(out.parent))
     if options.workers is not None and options.workers < 1:
         raise InputError(f"expected at least 1, got {options.workers}", "--workers")
-    chooser = PortfolioChooser(read_portfolio(options.first)) if options.first else None
+    chooser = _chooser(options)
     if options.devices is not None and not options.cluster:
         raise InputError(
             "needs --cluster; without one, list them: --device cuda:0,cuda:1", "--devices"
@@ -136,6 +149,31 @@ def run(options: argparse.Namespace) -> int:
     print(_summary(report))
     print(f"{out}: {rows} rows; {out.with_suffix('.md')} says what they are")
     return 0
+
+
+def _chooser(options: argparse.Namespace) -> Chooser | None:
+    """Give what chooses the configs, if it isn't the search."""
+    if options.first and options.active:
+        raise InputError("can't go with --first: choose one", "--active")
+    if options.first:
+        return PortfolioChooser(read_portfolio(options.first))
+    if not options.active:
+        return None
+    with train_extra("--active"):
+        from foretune.predictor.active import ActiveChooser
+    # The devices of a cluster aren't known before it is joined.
+    return ActiveChooser(None if options.cluster else _prior(options.device), options.seed)
+
+
+def _prior(device: str) -> Callable[[Problem, int], Sequence[RankedCandidate]]:
+    """Give what asks an earlier model, the user's or a shipped one, where there is any."""
+    properties = open_device(device.partition(",")[0]).properties
+
+    def ranked(problem: Problem, count: int) -> Sequence[RankedCandidate]:
+        model = candidate_model(properties, problem.operation)
+        return () if model is None else model.rank(problem, properties, top=count).candidates
+
+    return ranked
 
 
 def _cluster(options: argparse.Namespace) -> Fleet:

@@ -61,8 +61,8 @@ class Task:
     limit : int or None
         Configs of each solver at most.
     chooser : Chooser, optional
-        Chooses after the default configs. Whatever it leaves of a batch is shared out by
-        successive elimination.
+        Chooses after the default configs. When it has nothing more to choose, the rest is shared
+        out by successive elimination.
     """
 
     problem: Problem
@@ -105,6 +105,8 @@ class Task:
                     self.searches[candidate.solver].claim(candidate.config)
                     self.given[candidate.solver.id] += 1
                     chosen.append(candidate)
+            if chosen:
+                return chosen
         ranked = sorted(self.searches, key=lambda solver: self.searches[solver].best_ms or 1e30)
         if self.chooser is None:
             for solver in ranked:
