@@ -83,9 +83,14 @@ def form_of(array: Any, name: str) -> Form:
             raise InputError(
                 "wants a gradient: use the functions of foretune.torch, or pass its detach()", name
             )
-        return Form(tuple(array.shape), array.stride(), _dtype_name(array.dtype))
+        return tensor_form(array)
     view = view_of(array, name)
     return Form(view.shape, view.strides, view.dtype)
+
+
+def tensor_form(tensor: Any) -> Form:
+    """See how a tensor of PyTorch's lies."""
+    return Form(tuple(tensor.shape), tensor.stride(), _dtype_name(tensor.dtype))
 
 
 def is_packed(array: Any, form: Form, order: tuple[int, ...]) -> bool:

@@ -439,8 +439,8 @@ def _with_bias(
     geometry = geometry._replace(layout=asked.layout)
     is_one = _axes(x, "x") == geometry.ndim + 1
     inputs = {
-        "x": _logical(geometry, x[None] if is_one else x, "x"),
-        "w": _logical(geometry, w, "w"),
+        "x": logical(geometry, x[None] if is_one else x, "x"),
+        "w": logical(geometry, w, "w"),
     }
     forms = {name: form_of(array, name) for name, array in inputs.items()}
     bias_form = None if bias is None else form_of(bias, "bias")
@@ -455,8 +455,8 @@ def _conv_input(
     geometry: Geometry, input_size: Sequence[int], weight: Any, grad_output: Any, asked: Asked
 ) -> Any:
     geometry = geometry._replace(layout=asked.layout)
-    w = _logical(geometry, weight, "weight")
-    y = _logical(geometry, grad_output, "grad_output")
+    w = logical(geometry, weight, "weight")
+    y = logical(geometry, grad_output, "grad_output")
     w_form, y_form = form_of(w, "weight"), form_of(y, "grad_output")
     call = input_gradient(geometry, input_size, w_form, y_form)
     return _answer(geometry, call, {"y": (y, y_form), "w": (w, w_form)}, INPUT_GRADIENT, asked)
@@ -466,8 +466,8 @@ def _conv_weight(
     geometry: Geometry, input: Any, weight_size: Sequence[int], grad_output: Any, asked: Asked
 ) -> Any:
     geometry = geometry._replace(layout=asked.layout)
-    x = _logical(geometry, input, "input")
-    y = _logical(geometry, grad_output, "grad_output")
+    x = logical(geometry, input, "input")
+    y = logical(geometry, grad_output, "grad_output")
     x_form, y_form = form_of(x, "input"), form_of(y, "grad_output")
     call = weight_gradient(geometry, x_form, weight_size, y_form)
     return _answer(geometry, call, {"x": (x, x_form), "y": (y, y_form)}, WEIGHT_GRADIENT, asked)
@@ -486,7 +486,7 @@ def _answer(
     if out is not None:
         if _axes(out, "out") == geometry.ndim + 1 and is_one:
             out = out[None]
-        out = _logical(geometry, out, "out")
+        out = logical(geometry, out, "out")
     made = run(call, arrays, names, asked, bias=bias, out=out)
     if asked.out is not None:
         return asked.out
@@ -503,8 +503,15 @@ def _axes(array: Any, name: str) -> int:
     return len(array.shape)
 
 
-def _logical(geometry: Geometry, array: Any, name: str) -> Any:
-    """View an array by the axes N, C and two or three spatial ones."""
+def logical(geometry: Geometry, array: Any, name: str) -> Any:
+    """View an array by the axes N, C and two or three spatial ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logical(Geometry(1, layout="NLC"), np.zeros((2, 8, 3)), "x").shape
+    (2, 3, 1, 8)
+    """
     axes = geometry.ndim + 2
     if _axes(array, name) != axes:
         layout = geometry.layout or LAYOUTS[geometry.ndim][0]

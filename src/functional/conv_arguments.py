@@ -174,8 +174,8 @@ def transposed(geometry: Geometry, x: Form, w: Form, bias: Form | None) -> ConvC
     for size, step in zip(extra, stride, strict=True):
         if size >= step:
             raise InputError(
-                f"expected less than the stride {step}, got {size}; pad x by a zero at its end "
-                "instead",
+                f"expected less than the stride {step}, got {size}; pad x by {size // step} at its "
+                f"end, and give {size % step}",
                 "output_padding",
             )
     made = tuple(
