@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count, cycle, islice
 from threading import Lock
@@ -177,6 +178,11 @@ class _Host:
         if actor is not None:
             getattr(actor, method).remote(*arguments)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs, as far as is known."""
+        return bool(self.facts)
+
     def kill(self) -> None:
         """End the actor; its child processes end with it."""
         self._kill(self._actor)
@@ -188,7 +194,7 @@ class _Host:
             ray.kill(actor)
 
     def _is_machine_here(self) -> bool:
-        return any(node["Alive"] and node["NodeID"] == self.place.node for node in ray.nodes())
+        return any(node["NodeID"] == self.place.node for node in _machines())
 
     def _get(self, actor: Any, reference: Any, timeout: float) -> Any:
         try:
@@ -247,6 +253,12 @@ class _Device:
                 "cluster",
             ) from None
         self.properties: DeviceProperties = described["properties"]
+        if host.place.gpus and self.properties.arch == "cpu":
+            raise InputError(
+                f"{host.facts['host']} has a GPU that can't be used; 'foretune devices' there "
+                "tells why",
+                "cluster",
+            )
         self.target: tuple[Any, ...] = described["target"]
 
     def supply(self, kernels: Iterable[KernelSource]) -> None:
@@ -283,10 +295,85 @@ class _Device:
         return answer
 
 
+class _Compilers:
+    """Hosts whose compiler makes a kind of device's own binaries."""
+
+    def __init__(
+        self, properties: DeviceProperties, target: tuple[Any, ...], hosts: Sequence[_Host]
+    ) -> None:
+        self._properties = properties
+        module = f"{compiling.__package__}.{properties.backend}"
+        self._job = (f"{compiling.__name__}:answer_facts", module, target)
+        # Hosts of one machine compile alike.
+        machines = {host.place.node: host for host in hosts}
+        with ThreadPoolExecutor(len(machines)) as threads:
+            answers = threads.map(self._why_unsuited, machines.values())
+        reasons = dict(zip(machines, answers, strict=True))
+        self._hosts = [host for host in hosts if reasons[host.place.node] is None]
+        if not self._hosts:
+            raise InputError(
+                f"no machine compiles for {properties.name} with {properties.compiler}: "
+                + "; ".join(reason for reason in reasons.values() if reason),
+                "cluster",
+            )
+        self._lock = Lock()
+
+    def running(self, turn: int) -> tuple[int, _Host]:
+        """Give the host whose turn it is, or the next one that runs, with its turn.
+
+        Raises
+        ------
+        InputError
+            If none can be had any more.
+        """
+        until = time.monotonic() + START_TIMEOUT
+        while True:
+            answers = []
+            for other in range(turn, turn + len(self._hosts)):
+                host = self._hosts[other % len(self._hosts)]
+                answers.append(host.revive())
+                if answers[-1]:
+                    return other, host
+            if not any(answer is None for answer in answers) or time.monotonic() > until:
+                self._find_another()
+            time.sleep(_PATIENCE)
+
+    def close(self) -> None:
+        """End the hosts."""
+        for host in self._hosts:
+            host.kill()
+
+    def _find_another(self) -> None:
+        """Have a machine compile that is there, even if its processors were not meant for that."""
+        with self._lock:
+            # Another thread may have waited for the same.
+            if any(host.is_up for host in self._hosts):
+                return
+            for node in _machines():
+                host = _Host(_Place(node["NodeID"], 0))
+                host.start()
+                with suppress(WorkerGone):
+                    if host.wait(START_TIMEOUT) and self._why_unsuited(host) is None:
+                        self._hosts.append(host)
+                        return
+                host.kill()
+        raise InputError("all machines that compile are lost", "cluster")
+
+    def _why_unsuited(self, host: _Host) -> str | None:
+        try:
+            facts = _RemoteWorker(host, *self._job).call({}, START_TIMEOUT)
+        except WorkerError as error:
+            facts = {"compiler": error.reason}
+        host.tell("close", self._job)
+        if all(getattr(self._properties, name) == value for name, value in facts.items()):
+            return None
+        return f"{host.facts['host']} has {', '.join(facts.values())}"
+
+
 class _CompileWorker:
     """A child process that compiles on one host, or on another when that is lost."""
 
-    def __init__(self, hosts: Sequence[_Host], turn: int, *job: Any) -> None:
+    def __init__(self, hosts: _Compilers, turn: int, *job: Any) -> None:
         self._hosts = hosts
         self._turn = turn
         self._job = job
@@ -295,9 +382,9 @@ class _CompileWorker:
         """As `Worker.call`; a host that is lost is replaced."""
         losses = 0
         while True:
-            worker = _RemoteWorker(self._running(), *self._job)
+            self._turn, host = self._hosts.running(self._turn)
             try:
-                return worker.call(payload, timeout)
+                return _RemoteWorker(host, *self._job).call(payload, timeout)
             except WorkerGone as error:
                 losses += 1
                 if losses >= _MOST_LOSSES:
@@ -308,20 +395,6 @@ class _CompileWorker:
 
     def close(self) -> None:
         """Do nothing: the hosts end with the fleet."""
-
-    def _running(self) -> _Host:
-        until = time.monotonic() + START_TIMEOUT
-        while True:
-            answers = []
-            for turn in range(self._turn, self._turn + len(self._hosts)):
-                host = self._hosts[turn % len(self._hosts)]
-                answers.append(host.revive())
-                if answers[-1]:
-                    self._turn = turn
-                    return host
-            if not any(answer is None for answer in answers) or time.monotonic() > until:
-                raise InputError("all hosts that compile are lost", "cluster")
-            time.sleep(_PATIENCE)
 
 
 class ClusterFleet:
@@ -366,16 +439,17 @@ class ClusterFleet:
         if self._is_own:
             _connect(address)
         self._hosts: list[_Host] = []
+        self._compilers: list[_Host] = []
+        self._kinds: list[_Compilers] = []
+        self._members: list[_Device] = []
         try:
-            nodes = [node for node in ray.nodes() if node["Alive"]]
+            nodes = _machines()
             self._device = device or ("" if _gpus(nodes) else "cpu")
             self._places = _places(nodes, self._device == "cpu", devices)
             self._free = _free_processors(nodes, self._places)[:workers]
         except BaseException:
             self.close()
             raise
-        self._compilers: list[_Host] = []
-        self._members: list[_Device] = []
 
     def open(self, server: str, options: Mapping[str, Any]) -> Sequence[Member]:
         """Start all hosts, and the measuring processes."""
@@ -396,7 +470,8 @@ class ClusterFleet:
         """Give who builds for members of these properties."""
         members = [member for member in self._members if member.properties == properties]
         target = members[0].target
-        hosts = self._suited(properties, target)
+        hosts = _Compilers(properties, target, self._compilers)
+        self._kinds.append(hosts)
         turns = count()
 
         def start(*job: Any, environment: Mapping[str, str] | None) -> _CompileWorker:
@@ -416,31 +491,10 @@ class ClusterFleet:
         """End all hosts, and the cluster if it was started here."""
         for host in self._hosts:
             host.kill()
+        for kind in self._kinds:
+            kind.close()
         if self._is_own:
             ray.shutdown()
-
-    def _suited(self, properties: DeviceProperties, target: tuple[Any, ...]) -> list[_Host]:
-        """Hosts whose compiler makes a device's own binaries."""
-        module = f"{compiling.__package__}.{properties.backend}"
-        job = (f"{compiling.__name__}:answer_facts", module, target)
-        suited, others = [], []
-        for host in self._compilers:
-            try:
-                facts = _RemoteWorker(host, *job).call({}, START_TIMEOUT)
-            except WorkerError as error:
-                facts = {"compiler": error.reason}
-            host.tell("close", job)
-            if all(getattr(properties, name) == value for name, value in facts.items()):
-                suited.append(host)
-            else:
-                others.append(f"{host.facts['host']} has {', '.join(facts.values())}")
-        if not suited:
-            raise InputError(
-                f"no machine compiles for {properties.name} with {properties.compiler}: "
-                + "; ".join(dict.fromkeys(others)),
-                "cluster",
-            )
-        return suited
 
 
 def _connect(address: str) -> None:
@@ -458,6 +512,10 @@ def _connect(address: str) -> None:
         raise InputError(
             f"no Ray cluster at {address!r}: {reason}; start one with 'ray start --head'", "cluster"
         ) from None
+
+
+def _machines() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _gpus(nodes: Iterable[Mapping[str, Any]]) -> int:
