@@ -37,7 +37,7 @@ def tuning_gains(trials: Iterable[Trial], device: DeviceProperties) -> dict[str,
     >>> text = "conv direction=F batch=1 in_channels=3 in_size=8x8 out_channels=4 filter_size=3x3"
     >>> default = solver("conv", "ConvNaive").default_config(parse_problem(text), device)
     >>> known = Trial(text, "ConvNaive", default.key, "measured", time_ms=3.0)
-    >>> other = Trial(text, "ConvNaive", "THREADS=64", "measured", time_ms=2.0)
+    >>> other = Trial(text, "ConvNaive", "THREADS=256", "measured", time_ms=2.0)
     >>> tuning_gains([known, other], device)["ConvNaive"][text]
     1.5
     """
