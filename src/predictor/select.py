@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretune.errors import InputError
@@ -132,6 +132,7 @@ class Selector:
         self._model_of = model_of
         self._measuring = measuring
         self._finder: Finder | None = None
+        self._models: dict[str, CandidateModel | None] = {}
         self._decided: dict[tuple[Any, ...], Decision] = {}
         # Two measurements at a time would disturb each other.
         self._lock = threading.RLock()
@@ -187,6 +188,32 @@ class Selector:
                 self._tell(known)
         return known
 
+    def reject(self, decision: Decision, reason: str) -> None:
+        """Never choose again what could not be built or launched.
+
+        Parameters
+        ----------
+        decision : Decision
+        reason : str
+            What went wrong.
+
+        Examples
+        --------
+        >>> from foretune.kernels.conv.problem import ConvProblem
+        >>> chooser = Selector("cpu", store=Store(":memory:"))
+        >>> problem = ConvProblem("F", 1, 8, (8, 8), 8, (3, 3))
+        >>> first = chooser.choose(problem, mode="FAST")
+        >>> chooser.reject(first, "the compiler failed")
+        >>> chooser.choose(problem, mode="FAST").solver == first.solver
+        False
+        """
+        key = f"{decision.solver}{{{decision.config}}}" if decision.config else decision.solver
+        with self._lock:
+            self._ban(key, decision.problem, reason)
+            for asked, known in list(self._decided.items()):
+                if (known.solver, known.config) == (decision.solver, decision.config):
+                    del self._decided[asked]
+
     def notes(self) -> tuple[str, ...]:
         """Tell what a person should know of this device's answers: drift, and who isn't used."""
         drift, banned = self.drift(), self._stored(lambda store: store.banned(self.properties))
@@ -218,7 +245,7 @@ class Selector:
         decision = self.choose(problem, **arguments)
         if all(one.predicted_ms is not None or one.note for one in decision.considered):
             return decision
-        model = self._model_of(self.properties, problem.operation)
+        model = self._model(problem.operation)
         if model is None:
             return decision
         ranking = model.rank(problem, self.properties)
@@ -289,8 +316,7 @@ class Selector:
         """
         if mode is FindMode.FAST:
             return True
-        is_known = self._model_of(self.properties, problem.operation) is not None
-        return is_known and mode is not FindMode.NORMAL
+        return self._model(problem.operation) is not None and mode is not FindMode.NORMAL
 
     def _measured(self, problem: Problem, limits: Limits) -> list[MeasuredCandidate]:
         return [
@@ -342,10 +368,19 @@ class Selector:
         except InputError:
             return None
 
+    def _model(self, operation: str) -> CandidateModel | None:
+        if operation not in self._models:
+            try:
+                self._models[operation] = self._model_of(self.properties, operation)
+            except InputError as error:  # a damaged file costs its use, no answer
+                self._models[operation] = None
+                self._warn(f"{error}; no model is used")
+        return self._models[operation]
+
     def _ranking(
         self, problem: Problem, limits: Limits, banned: Mapping[str, BannedCandidate]
     ) -> CandidateRanking | None:
-        model = self._model_of(self.properties, problem.operation)
+        model = self._model(problem.operation)
         if model is None:
             return None
         return _ranked(model, problem, self.properties, limits, banned, _TOP)
@@ -475,18 +510,20 @@ class Selector:
     def _keep(self, problem: Problem, trials: Mapping[str, Trial]) -> None:
         from foretune.predictor.trials import FAULTS
 
-        text = format_problem(problem)
         measured = [one.measured for one in trials.values() if one.measured is not None]
         self._stored(lambda store: store.put_measured(problem, measured, self.properties))
         for key, trial in trials.items():
             if trial.status in FAULTS:
-                banned = BannedCandidate(key, text, f"{trial.status}: {trial.reason}")
-                self._stored(partial(Store.ban, banned=banned, device=self.properties))
-                self._log.warning("%s isn't used any more: %s", key, banned.reason)
+                self._ban(key, problem, f"{trial.status}: {trial.reason}")
         drift = self.drift()
         if drift is not None and drift.is_large and "drift" not in self._told:
             self._told.add("drift")
             self._log.warning("%s", drift)
+
+    def _ban(self, key: str, problem: Problem, reason: str) -> None:
+        banned = BannedCandidate(key, format_problem(problem), reason)
+        self._stored(lambda store: store.ban(banned, self.properties))
+        self._log.warning("%s isn't used any more: %s", key, reason)
 
     def _keep_found(
         self,

@@ -369,6 +369,25 @@ def test_a_corrupt_store_is_set_aside_with_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "found.db.broken").exists()
 
 
+def test_a_damaged_model_is_warned_of_and_not_used(store: Store) -> None:
+    def damaged(_device: DeviceProperties, _operation: str) -> CandidateModel | None:
+        raise InputError("is damaged", "model.json")
+
+    chooser = Selector("cpu", store=store, model_of=damaged)
+    with pytest.warns(RuntimeWarning, match="model.json: is damaged; no model is used"):
+        assert chooser.choose(PROBLEM, mode="FAST").rung == "fallback"
+
+
+@pytest.mark.usefixtures("no_child")
+def test_what_cannot_be_launched_is_not_chosen_again(store: Store) -> None:
+    model = OrderModel({DIRECT: 0.5, NAIVE: 3.0}, accepted=True)
+    chooser = selector_of(store, model)
+    first = chooser.choose(PROBLEM)
+    chooser.reject(first, "the compiler failed")
+    assert (chooser.choose(PROBLEM).solver, first.solver) == (NAIVE, DIRECT)
+    assert selector_of(store, model).choose(PROBLEM).solver == NAIVE
+
+
 def test_bans_last_for_the_kind_of_device(store: Store) -> None:
     chooser = selector_of(store, OrderModel({DIRECT: 0.5}, accepted=True))
     key = f"{DIRECT}{{{chooser.choose(PROBLEM).config}}}"
