@@ -275,6 +275,21 @@ def _apply(
     bias: Tensor | None,
     options: Options,
 ) -> Tensor:
+    if torch.compiler.is_compiling():
+        # Not before, because it imports the compiler.
+        untraced: Callable[..., Tensor] = torch.compiler.disable(_computed)  # type: ignore[no-untyped-call]
+        return untraced(read, geometry, x, w, bias, options)
+    return _computed(read, geometry, x, w, bias, options)
+
+
+def _computed(
+    read: Callable[[Geometry, Form, Form, Form | None], ConvCall],
+    geometry: Geometry,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    options: Options,
+) -> Tensor:
     for name, tensor in (("input", x), ("weight", w), ("bias", bias)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "bias"):
             raise InputError(f"expected a tensor, got {type(tensor)}", name)

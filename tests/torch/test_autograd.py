@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import foretune.torch
 from foretune import InputError
@@ -243,7 +244,7 @@ def _model() -> nn.Sequential:
     )
 
 
-def _step(model: nn.Module, x: Tensor) -> list[Tensor]:
+def _step(model: Any, x: Tensor) -> list[Tensor]:
     model.zero_grad()
     y = model(x)
     (y**2).mean().backward()
@@ -321,3 +322,23 @@ def test_pytorchs_wish_for_determinism_is_followed(monkeypatch: pytest.MonkeyPat
 def test_captured_models_may_be_taken_over() -> None:
     problems = foretune.torch.capture(use(nn.Conv2d(3, 8, 3)), (1, 3, 8, 8))
     assert problems == foretune.torch.capture(nn.Conv2d(3, 8, 3), (1, 3, 8, 8))
+
+
+def test_compiled_models_ask_foretune_all_the_same(computed: list[str]) -> None:
+    model, x = use(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), **FAST), _tensor(1, 3, 8, 8)
+    expected = _step(model, x)
+    computed.clear()
+    for one, other in zip(_step(torch.compile(model, backend="eager"), x), expected, strict=True):
+        _close(one, other)
+    assert computed == ["F", "W"]
+
+
+def test_a_step_may_be_computed_again_for_its_gradients() -> None:
+    model, x = use(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), **FAST), _tensor(1, 3, 8, 8)
+    expected = _step(model, x)
+    model.zero_grad()
+    y: Any = checkpoint(model, x, use_reentrant=False)
+    torch.autograd.backward((y**2).mean())
+    for one, other in zip(model.parameters(), expected[1:], strict=True):
+        assert one.grad is not None
+        _close(one.grad, other)
