@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -418,7 +419,7 @@ def _exceedance(slowdown: Floats) -> tuple[Floats, Floats]:
     """Points of the share that is slower than x, for sorted slowdowns, within the figure."""
     inside = slowdown[slowdown < _WIDEST_CURVE]
     x, last = np.unique(np.maximum(inside, 1.0), return_index=True)
-    after = np.append(last[1:], len(inside))
+    after = np.append(last[1:], len(inside))[: len(x)]
     share = 1 - after / len(slowdown)
     if not len(x) or x[0] > 1.0:
         x, share = np.append(1.0, x), np.append(1.0, share)
@@ -496,7 +497,10 @@ def _canvas(width: float, height: float) -> Iterator[Canvas]:
 def _svg(canvas: Canvas, name: str) -> str:
     """Give the drawing as an element that can stand in a page beside others."""
     buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", metadata=_NO_METADATA)
+    with warnings.catch_warnings():
+        # Text stays text: the reader's fonts draw it, not the one that it is measured with.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        canvas.savefig(buffer, format="svg", metadata=_NO_METADATA)
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK[1:].partition("}")[0])
     root = ElementTree.fromstring(buffer.getvalue())
