@@ -20,6 +20,8 @@ from tests.kernels.lost_hosts import FATAL, hosts
 from tests.kernels.processor import needs_processor
 
 ray = pytest.importorskip("ray", reason="needs foretune[cluster]")
+from ray import cluster_utils  # noqa: E402
+
 from foretune.kernels.cluster import ClusterFleet  # noqa: E402
 
 pytestmark = needs_processor
@@ -27,6 +29,7 @@ add_operation()
 
 QUICK = MeasureOptions(rounds=3, most_samples=5, warm_up_ms=1.0)
 GOOD_CONFIGS = 5
+OBJECT_STORE = 100 << 20
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +39,17 @@ def far_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster(far_cache: Path) -> Iterator[None]:
-    """A cluster of this machine."""
+def cluster(far_cache: Path) -> Iterator[Any]:
+    """A cluster of this machine alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORETUNE_CACHE", str(far_cache))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=100 << 20,
-        )
-    yield
+        head = {"num_cpus": 3, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        ray.init(address=made.address, log_to_driver=False)
+    yield made
     ray.shutdown()
+    made.shutdown()
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +103,26 @@ def test_a_killed_host_costs_no_trial(
     assert len(tried(journal)) == 4 * (GOOD_CONFIGS + 1)
 
 
+def test_a_machine_that_leaves_does_not_stop_the_run(
+    journal: Journal, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    record = Journal.record
+
+    def leave_at_third(self: Journal, trial: Trial) -> None:
+        record(self, trial)
+        if len(tried(self)) == 3 and leaving in cluster.worker_nodes:
+            cluster.remove_node(leaving, allow_graceful=False)
+
+    monkeypatch.setattr(Journal, "record", leave_at_third)
+    report = tune_faulty(journal, "faulty batch=1 size=300|301|302 dtype=FP16")
+    assert leaving not in cluster.worker_nodes
+    assert report.losses == 1
+    assert report.is_complete
+    assert dict(report.statuses) == {"measured": 3 * (GOOD_CONFIGS + 1)}
+    assert len(tried(journal)) == 3 * (GOOD_CONFIGS + 1)
+
+
 def test_who_takes_two_hosts_along_is_recorded(journal: Journal) -> None:
     report = tune_faulty(journal, "faulty batch=1 size=300 dtype=FP16", "serve_fatal")
     assert report.is_complete
@@ -113,10 +133,12 @@ def test_who_takes_two_hosts_along_is_recorded(journal: Journal) -> None:
     assert "2 measuring processes were lost with it" in crashed[0].reason
 
 
-def test_a_run_goes_on_where_it_was(journal: Journal) -> None:
-    text = "faulty batch=1 size=300 dtype=FP16"
-    assert tune_faulty(journal, text, sample=1).statuses.total() == 2
-    report = tune_faulty(journal, text)
+def test_a_run_without_a_cluster_goes_on_in_one(journal: Journal) -> None:
+    problems = expand_problems("faulty batch=1 size=300 dtype=FP16")
+    server = "tests.kernels.faulty_server:serve"
+    first = tune(problems, journal, "cpu", sample=1, options=QUICK, server=server, workers=1)
+    assert first.statuses.total() == 2
+    report = tune_faulty(journal, "faulty batch=1 size=300 dtype=FP16")
     assert dict(report.statuses) == {"measured": GOOD_CONFIGS - 1}
     assert report.is_complete
 
