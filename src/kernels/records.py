@@ -93,6 +93,51 @@ class BannedCandidate:
         return cls(**json.loads(text))
 
 
+@dataclass(frozen=True)
+class MeasuredFor:
+    """What was asked for when single candidates of a problem were measured.
+
+    Parameters
+    ----------
+    workspace_limit : int or None
+        Bytes that candidates were allowed.
+    deterministic : bool
+        Whether those that add atomically were left out.
+    skipped : tuple of str
+        Candidates that would have been measured, had they been built.
+
+    Examples
+    --------
+    >>> limited = MeasuredFor(4096, False, ("ConvNaive",))
+    >>> limited.covers(100, True), limited.covers(None, False)
+    (True, False)
+    >>> MeasuredFor.from_json(limited.to_json()) == limited
+    True
+    """
+
+    workspace_limit: int | None = None
+    deterministic: bool = False
+    skipped: tuple[str, ...] = ()
+
+    def covers(self, workspace_limit: int | None, deterministic: bool) -> bool:
+        """Whether what was left out for the limits then is out of these too."""
+        if self.deterministic and not deterministic:
+            return False
+        if self.workspace_limit is None:
+            return True
+        return workspace_limit is not None and workspace_limit <= self.workspace_limit
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> MeasuredFor:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        return cls(values["workspace_limit"], values["deterministic"], tuple(values["skipped"]))
+
+
 def _to_json(record: Any) -> str:
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     return json.dumps(values, separators=(",", ":"))

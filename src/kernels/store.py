@@ -29,7 +29,7 @@ from foretune.files import MOUNTS, file_system_kind
 from foretune.kernels.found import Found, FoundSolution
 from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import format_problem, parse_problem
-from foretune.kernels.records import BannedCandidate, MeasuredCandidate
+from foretune.kernels.records import BannedCandidate, MeasuredCandidate, MeasuredFor
 from foretune.kernels.runtime.properties import DeviceProperties
 
 #: File systems whose locks or shared memory can't be trusted between machines.
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS record (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS record_time ON record (context, kind, time);
 """
-_MEASURED, _BANNED = "measured", "banned"
+_MEASURED, _ASKED, _BANNED = "measured", "asked", "banned"
 T = TypeVar("T")
 
 
@@ -151,11 +151,23 @@ class Store:
         )
 
     def put_measured(
-        self, problem: Problem, measured: Iterable[MeasuredCandidate], device: DeviceProperties
+        self,
+        problem: Problem,
+        measured: Iterable[MeasuredCandidate],
+        device: DeviceProperties,
+        asked: MeasuredFor | None = None,
     ) -> None:
         """Keep what single candidates took, in the place of what they took before.
 
         That is no answer of find, and isn't given for one.
+
+        Parameters
+        ----------
+        problem : Problem
+        measured : iterable of MeasuredCandidate
+        device : DeviceProperties
+        asked : MeasuredFor, optional
+            What they are an answer to, all together.
 
         Examples
         --------
@@ -169,6 +181,8 @@ class Store:
         """
         text = format_problem(problem)
         rows = [_Record(_MEASURED, text, one.key, one.to_json()) for one in measured]
+        if asked is not None:
+            rows.append(_Record(_ASKED, text, "", asked.to_json()))
         self._put_records(rows, device)
 
     def measured(self, problem: Problem, device: DeviceProperties) -> tuple[MeasuredCandidate, ...]:
@@ -176,6 +190,11 @@ class Store:
         rows = self._records(device, _MEASURED, format_problem(problem))
         read = _readable(MeasuredCandidate.from_json, (row.content for row in rows))
         return tuple(sorted(read, key=lambda one: one.time_ms))
+
+    def measured_for(self, problem: Problem, device: DeviceProperties) -> MeasuredFor | None:
+        """Give what `measured` is an answer to; None if it is none."""
+        rows = self._records(device, _ASKED, format_problem(problem))
+        return next(_readable(MeasuredFor.from_json, (row.content for row in rows)), None)
 
     def latest(self, device: DeviceProperties, count: int) -> tuple[MeasuredCandidate, ...]:
         """Give what was measured last on a device by `put_measured`, the newest first."""

@@ -19,7 +19,7 @@ from foretune.errors import InputError
 from foretune.kernels.found import Found, FoundSolution, LeftOut
 from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import format_problem
-from foretune.kernels.records import BannedCandidate, MeasuredCandidate
+from foretune.kernels.records import BannedCandidate, MeasuredCandidate, MeasuredFor
 from foretune.kernels.registry import naive_solver, solver
 from foretune.kernels.runtime.device import open_device
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -277,9 +277,11 @@ class Selector:
         if enforce in (FindEnforce.SEARCH, FindEnforce.SEARCH_DB_UPDATE):
             budget_ms *= _SEARCH
         if enforce in (FindEnforce.NONE, FindEnforce.SEARCH):
-            known = self._from_user_database(
-                problem, mode, limits, banned
-            ) or self._from_system_database(problem, limits, banned)
+            known = (
+                self._found_before(problem, limits, banned)
+                or self._measured_before(problem, mode, limits, banned)
+                or self._from_system_database(problem, limits, banned)
+            )
             if known is not None:
                 return known
         if mode is FindMode.FAST:
@@ -293,30 +295,50 @@ class Selector:
             )
         return self._find(problem, ranking, limits, budget_ms, banned)
 
-    def _from_user_database(
-        self,
-        problem: Problem,
-        mode: FindMode,
-        limits: Limits,
-        banned: Mapping[str, BannedCandidate],
+    def _found_before(
+        self, problem: Problem, limits: Limits, banned: Mapping[str, BannedCandidate]
     ) -> Decision | None:
         device = self.properties
         found = self._stored(
             lambda store: store.get(problem, device, limits.workspace, limits.deterministic)
         )
         rows = [] if found is None else [_of_solution(one) for one in found.solutions]
-        if not rows and self._may_be_partial(problem, mode):
-            rows = [_of_measured(one) for one in self._measured(problem, limits)]
+        return self._first_usable(problem, rows, banned, "user database", "found here before")
+
+    def _measured_before(
+        self,
+        problem: Problem,
+        mode: FindMode,
+        limits: Limits,
+        banned: Mapping[str, BannedCandidate],
+    ) -> Decision | None:
+        rows = [_of_measured(one) for one in self._measured(problem, limits)]
+        if not rows or not self._is_enough(problem, mode, limits):
+            return None
         return self._first_usable(problem, rows, banned, "user database", "measured here before")
 
-    def _may_be_partial(self, problem: Problem, mode: FindMode) -> bool:
+    def _is_enough(self, problem: Problem, mode: FindMode, limits: Limits) -> bool:
         """Whether single candidates that were measured are an answer.
 
-        They are no full find, which is what NORMAL is for, and what is done without a model.
+        They are no full find, which is what NORMAL is for, and what is done without a model. Those
+        measured for narrower limits are none either; nor if others, who weren't built then, are.
         """
         if mode is FindMode.FAST:
             return True
-        return self._model(problem.operation) is not None and mode is not FindMode.NORMAL
+        if mode is FindMode.NORMAL or self._model(problem.operation) is None:
+            return False
+        asked = self._stored(lambda store: store.measured_for(problem, self.properties))
+        if asked is None or not asked.covers(limits.workspace, limits.deterministic):
+            return False
+        if not asked.skipped:
+            return True
+        return mode is FindMode.DYNAMIC_HYBRID and not any(
+            self._is_built(problem, key) for key in asked.skipped
+        )
+
+    def _is_built(self, problem: Problem, key: str) -> bool:
+        candidate = self._candidate(problem, *_names(key))
+        return candidate is not None and self._found_finder().is_built(problem, candidate)
 
     def _measured(self, problem: Problem, limits: Limits) -> list[MeasuredCandidate]:
         return [
@@ -443,7 +465,8 @@ class Selector:
         wanted = [*first, *(one for one in others if one.key not in skipped)]
         chosen = finder.affordable(problem, wanted, predicted, budget_ms)
         trials = finder.measure(problem, chosen, predicted, budget_ms)
-        self._keep(problem, trials)
+        asked = MeasuredFor(limits.workspace, limits.deterministic, tuple(skipped)[:_TOP])
+        self._keep(problem, trials, asked)
         notes = {**skipped, **{one.key: "no time to measure it" for one in wanted}}
         told = _told(ranking, trials, notes, banned)
         reason = f"{ranking.reason}; the first of {_count(trials)} measured"
@@ -507,11 +530,13 @@ class Selector:
             self._finder = Finder(self._name, self._device, **self._measuring)
         return self._finder
 
-    def _keep(self, problem: Problem, trials: Mapping[str, Trial]) -> None:
+    def _keep(
+        self, problem: Problem, trials: Mapping[str, Trial], asked: MeasuredFor | None = None
+    ) -> None:
         from foretune.predictor.trials import FAULTS
 
         measured = [one.measured for one in trials.values() if one.measured is not None]
-        self._stored(lambda store: store.put_measured(problem, measured, self.properties))
+        self._stored(lambda store: store.put_measured(problem, measured, self.properties, asked))
         for key, trial in trials.items():
             if trial.status in FAULTS:
                 self._ban(key, problem, f"{trial.status}: {trial.reason}")
@@ -670,8 +695,7 @@ def _told(
         note = notes.get(one.key, "")
         rows.setdefault(one.key, Considered(one.solver, one.config, one.predicted_ms, None, note))
     for key, ban in banned.items():
-        name, _, config = key.rstrip("}").partition("{")
-        rows.setdefault(key, Considered(name, config, note=f"not used, {ban.reason}"))
+        rows.setdefault(key, Considered(*_names(key), note=f"not used, {ban.reason}"))
     ordered = sorted(
         rows.values(),
         key=lambda row: (row.measured_ms is None, row.measured_ms or 0.0),
@@ -687,6 +711,12 @@ def _with_bans(
         return "" if ban is None else f"not used, {ban.reason}"
 
     return tuple(replace(row, note=note(row)) for row in rows) if banned else tuple(rows)
+
+
+def _names(key: str) -> tuple[str, str]:
+    """Solver and config of a candidate's text form."""
+    name, _, config = key.removesuffix("}").partition("{")
+    return name, config
 
 
 def _of_solution(solution: FoundSolution) -> Considered:

@@ -168,6 +168,44 @@ def test_an_unsure_model_is_measured_and_the_answer_kept(store: Store) -> None:
     assert (later.rung, later.solver) == ("user database", decision.solver)
 
 
+def test_what_was_measured_under_limits_answers_for_such_alone(store: Store) -> None:
+    model = OrderModel({"FaultyHungry": 0.001, "FaultyGood": 0.002, "FaultyNaive": 0.003})
+    chooser = selector_of(store, model)
+    problem = faulty("faulty batch=1 size=200 dtype=FP16")
+    first = chooser.choose(problem, workspace_limit=1 << 20)
+    assert first.rung == "measured top"
+    chooser.close()
+    later = selector_of(store, model)
+    assert later.choose(problem, workspace_limit=100).rung == "user database"
+    assert later.choose(problem).rung == "measured top"
+    later.close()
+
+
+def test_who_was_not_built_is_measured_later(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORETUNE_CACHE", str(tmp_path / "cache"))
+    model = OrderModel({"FaultyGood": 0.001, "FaultyNaive": 0.002})
+    problem = faulty("faulty batch=1 size=200 dtype=FP16")
+    chooser = selector_of(store, model)
+    first = chooser.choose(problem, mode="DYNAMIC_HYBRID")
+    assert [(one.solver, one.note) for one in first.considered if one.note] == [
+        ("FaultyNaive", "not built yet")
+    ]
+    chooser.close()
+    # As long as nobody has built it, the answer stays.
+    assert selector_of(store, model).choose(problem).rung == "user database"
+    other = selector_of(store, model)
+    second = other.choose(problem, mode="HYBRID", budget_ms=20000)
+    other.close()
+    assert second.rung == "measured top"
+    assert {one.solver for one in second.considered if one.measured_ms} == {
+        "FaultyGood",
+        "FaultyNaive",
+    }
+    assert selector_of(store, model).choose(problem).rung == "user database"
+
+
 @pytest.mark.parametrize(
     ("bad", "status"),
     [
