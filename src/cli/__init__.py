@@ -21,6 +21,7 @@ from foretune.errors import InputError
 
 #: Verb -> what it does, in the order of `foretune --help`.
 VERBS = {
+    "quickstart": "show in a minute, without a GPU, what foretune does",
     "predict": "tell which solver and config win for convolutions, without a GPU and a search",
     "shapes": "list the convolutions that a model or a program asks MIOpen for",
     "warm": "write predictions into MIOpen's user databases: a program then starts unsearched",
