@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -120,9 +120,8 @@ def _facts(comparison: MIOpenComparison, device: str, together: _Together) -> di
     facts = {
         "device": device,
         "tuned": comparison.find_db,
-        "problems": f"{len(together.best):,} of {len(np.unique(together.column('shape'))):,} "
+        "problems": f"{len(together.best):,}, of {len(np.unique(together.column('shape'))):,} "
         f"shapes, part {comparison.part!r}",
-        "left out": f"{left_out:,} problems of a kind that the model doesn't answer",
         "MIOpen": "any: every solver that the database lists"
         if comparison.miopen == "any"
         else f"{comparison.miopen}: only solvers that this release can run, for picks and the best",
@@ -132,8 +131,9 @@ def _facts(comparison: MIOpenComparison, device: str, together: _Together) -> di
         "foretune": __version__,
     }
     if left_out:
-        facts["left out"] += "; " + ", ".join(
-            f"{count:,}: {why}" for why, count in sorted(comparison.left_out.items())
+        reasons = sorted(comparison.left_out.items())
+        facts["left out"] = f"{left_out:,} problems: " + ", ".join(
+            f"{count:,} {why}" for why, count in reasons
         )
     return facts
 
@@ -253,6 +253,7 @@ def _why(comparison: MIOpenComparison, direction: str, row: int) -> WorstPick:
     listed = data.times[0][np.isfinite(data.times[0])]
     best = data.candidates[int(data.times[0].argmin())]
     pick, time = asked.picked[row], float(asked.outcomes.picked[row])
+    took = time if np.isfinite(time) else float(listed.max())
     problem = parse_find_key(str(data.names[0]))
     names = [model.candidates[r.candidate] for r in ranked]
     return WorstPick(
@@ -260,7 +261,7 @@ def _why(comparison: MIOpenComparison, direction: str, row: int) -> WorstPick:
         features=conv_in_words(problem, device_facts(comparison.arch, comparison.compute_units)),
         pick=pick,
         best=best,
-        pick_ms=time if np.isfinite(time) else float(listed.max()),
+        pick_ms=took,
         is_at_least=not np.isfinite(time),
         best_ms=float(listed.min()),
         pick_predicted_ms=predicted[pick],
@@ -268,7 +269,8 @@ def _why(comparison: MIOpenComparison, direction: str, row: int) -> WorstPick:
         score=float(asked.outcomes.score[row]),
         accepted=bool(asked.accepted[comparison.risk][row]),
         unseen=part_of(data.position[0]) != "train",
-        reason=_reason(best, names, model.candidates, admission.allowed, admission.last),
+        reason=_reason(best, names, model.candidates, admission.allowed, admission.last)
+        + _surprise(float(took / predicted[pick]), best, predicted, float(listed.min())),
     )
 
 
@@ -294,3 +296,11 @@ def _reason(
             f"The best isn't among the {len(names)} that the first stage thinks most likely to win."
         )
     return f"The best came {_ORDINALS[names.index(best)]} of {len(names)} that were looked at."
+
+
+def _surprise(of_pick: float, best: str, predicted: Mapping[str, float], best_ms: float) -> str:
+    """Say how far times were from what was predicted."""
+    text = f" The pick took {of_pick:.2g} times what was predicted"
+    if best in predicted:
+        text += f", the best {best_ms / predicted[best]:.2g} times"
+    return f"{text}."

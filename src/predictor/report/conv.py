@@ -47,7 +47,7 @@ def _work(problem: ConvProblem, device: DeviceFacts) -> dict[str, str]:
         "GEMM": " x ".join(f"{of[name]:,.0f}" for name in ("gemm_m", "gemm_n", "gemm_k")),
         "work": f"{2 ** of['log_flops'] / 1e9:.3g} GFLOP",
         "traffic": f"{2 ** of['log_traffic'] / 2**20:.3g} MiB",
-        "roofline": f"{2 ** of['roofline'] * 1e3:.3g} ms",
+        "roofline": f"{2 ** of['roofline'] * 1e6:.3g} us",
     }
 
 
