@@ -13,6 +13,11 @@ from hypothesis import strategies as st
 
 import foretune
 from foretune import ConvProblem, InputError
+from foretune.functional import run
+from foretune.kernels.compute import compute
+from foretune.kernels.runtime.device import CompileError, DeviceError
+from foretune.kernels.store import Store
+from foretune.predictor.select import Selector
 from tests.kernels.conv_reference import convolve
 from tests.kernels.processor import needs_processor
 
@@ -324,3 +329,39 @@ def test_wrong_options_are_named() -> None:
         with pytest.raises(InputError) as raised:
             F.conv2d(X, W, **option)
         assert raised.value.where == where
+
+
+@needs_processor
+def test_what_cannot_be_launched_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    chooser = Selector("cpu", store=Store(":memory:"))
+    problem = ConvProblem("F", 2, 4, (8, 8), 6, (3, 3))
+    first = chooser.choose(problem, mode="FAST")
+    assert first.solver != "ConvNaive"
+    real = compute
+
+    def failing(problem: Any, *, solver: str, **rest: Any) -> Any:
+        if solver == first.solver:
+            raise CompileError("the compiler gave up")
+        return real(problem, solver=solver, **rest)
+
+    monkeypatch.setattr(run, "selector", lambda _: chooser)
+    monkeypatch.setattr(run, "compute", failing)
+    for _ in range(2):
+        _close(F.conv2d(X, W, BIAS, **FAST), _expected() + BIAS[:, None, None])
+    again = chooser.choose(problem, mode="FAST")
+    assert (again.solver, again.config) != (first.solver, first.config)
+    assert any("the compiler gave up" in note for note in chooser.notes())
+
+
+@needs_processor
+def test_a_device_that_is_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    chooser = Selector("cpu", store=Store(":memory:"))
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise DeviceError("the device is gone")
+
+    monkeypatch.setattr(run, "selector", lambda _: chooser)
+    monkeypatch.setattr(run, "compute", failing)
+    with pytest.raises(DeviceError, match="the device is gone"):
+        F.conv2d(X, W, **FAST)
+    assert not chooser.notes()

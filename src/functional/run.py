@@ -13,9 +13,12 @@ from foretune.functional.conv_arguments import ConvCall
 from foretune.kernels.compute import compute
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem import Tensor
+from foretune.kernels.registry import naive_solver
 from foretune.kernels.runtime.arrays import empty_like, place_of
+from foretune.kernels.runtime.device import DeviceError
 from foretune.predictor.candidates import DEFAULT_RISK
-from foretune.predictor.select import selector
+from foretune.predictor.decision import Decision
+from foretune.predictor.select import Selector, selector
 
 
 class Options(TypedDict, total=False):
@@ -90,7 +93,8 @@ def run(
     first = next(iter(given.values()))
     device = _device(place_of(first, "") if asked.device is None else asked.device)
     # A bias changes no candidate's place: decisions are those of the problem without.
-    chosen = selector(device).choose(
+    chooser = selector(device)
+    chosen = chooser.choose(
         call.problem,
         mode=asked.mode,
         budget_ms=asked.budget_ms,
@@ -108,19 +112,13 @@ def run(
             target = empty_like(first, output.shape, output.order, "out")
         assign(target, bias[(None, slice(None), *(None,) * (len(output.shape) - 2))], "bias")
         beta = 1.0
+    rest: dict[str, Any] = {
+        **{"out": target, "device": device, "beta": beta, "stream": asked.stream},
+        **{"deterministic": asked.deterministic, "workspace_limit": asked.workspace_limit},
+        **given,
+    }
     try:
-        made = compute(
-            problem,
-            out=target,
-            solver=chosen.solver,
-            config=chosen.config or None,
-            device=device,
-            beta=beta,
-            stream=asked.stream,
-            deterministic=asked.deterministic,
-            workspace_limit=asked.workspace_limit,
-            **given,
-        )
+        made = _compute(chooser, chosen, problem, rest)
     except InputError as error:
         if error.where in names:
             raise InputError(error.message, names[error.where]) from None
@@ -129,6 +127,24 @@ def run(
         assign(out, made, "out")
         return out
     return made
+
+
+def _compute(
+    chooser: Selector, chosen: Decision, problem: ConvProblem, rest: dict[str, Any]
+) -> Any:
+    try:
+        return compute(problem, solver=chosen.solver, config=chosen.config or None, **rest)
+    except DeviceError as error:
+        naive = naive_solver(problem.operation).id
+        if chosen.solver == naive:
+            raise
+        try:
+            made = compute(problem, solver=naive, **rest)
+        except DeviceError:
+            # It is the device that is broken.
+            raise error from None
+        chooser.reject(chosen, str(error))
+        return made
 
 
 def _device(name: str) -> str:
