@@ -9,17 +9,15 @@ is a matter of the find mode (`foretune.predictor.find_mode`).
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from foretune.errors import InputError
-from foretune.kernels.found import Found, FoundSolution, LeftOut
 from foretune.kernels.problem import Problem
 from foretune.kernels.problem_text import format_problem
-from foretune.kernels.records import BannedCandidate, MeasuredCandidate, MeasuredFor
+from foretune.kernels.records import BannedCandidate, MeasuredFor
 from foretune.kernels.registry import naive_solver, solver
 from foretune.kernels.runtime.device import open_device
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -28,11 +26,20 @@ from foretune.kernels.space import Config
 from foretune.kernels.store import Store
 from foretune.log import logger
 from foretune.predictor.candidates import DEFAULT_RISK, CandidateModel, CandidateRanking
+from foretune.predictor.considered import (
+    MOST_TOLD,
+    names_of,
+    of_measured,
+    of_solution,
+    told_of,
+    with_bans,
+)
 from foretune.predictor.decision import Considered, Decision
-from foretune.predictor.default_candidate import default_candidate, fits
-from foretune.predictor.drift import RECENT, Drift, drift_of
+from foretune.predictor.default_candidate import default_candidate
 from foretune.predictor.find_mode import FindEnforce, FindMode, find_enforce, parse_find_mode
+from foretune.predictor.limits import Limits, checked_limits
 from foretune.predictor.system_database import shipped_database
+from foretune.predictor.user_database import UserDatabase
 
 if TYPE_CHECKING:
     from foretune.predictor.finding import Finder
@@ -44,14 +51,8 @@ DEFAULT_BUDGET_MS = 2000.0
 _SEARCH = 10
 #: Candidates that a model is asked for.
 _TOP = 16
-#: Candidates that a decision tells of.
-_TOLD = 32
 #: Decisions that a process remembers; a program with ever new shapes must not grow for ever.
 _REMEMBERED = 16384
-#: Solutions that a store keeps of an answer.
-_MOST_STORED = 32
-
-T = TypeVar("T")
 ModelOf = Callable[[DeviceProperties, str], CandidateModel | None]
 
 
@@ -61,27 +62,6 @@ def shipped_model(device: DeviceProperties, operation: str) -> CandidateModel | 
     from foretune.predictor.kernels.models import candidate_model
 
     return candidate_model(device, operation)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an answer has to keep to.
-
-    Attributes
-    ----------
-    workspace : int or None
-        Bytes.
-    deterministic : bool
-    risk : float
-    """
-
-    workspace: int | None
-    deterministic: bool
-    risk: float
-
-    def allow(self, candidate: Candidate[Any], problem: Problem) -> bool:
-        """Whether an applicable candidate keeps to them."""
-        return fits(candidate, problem, self.workspace, self.deterministic)
 
 
 class Selector:
@@ -128,7 +108,7 @@ class Selector:
         self._name = device
         self._device = open_device(device)
         self.properties = self._device.properties
-        self._store = Store() if store is None else store
+        self._database = UserDatabase(Store() if store is None else store, self.properties)
         self._model_of = model_of
         self._measuring = measuring
         self._finder: Finder | None = None
@@ -136,7 +116,6 @@ class Selector:
         self._decided: dict[tuple[Any, ...], Decision] = {}
         # Two measurements at a time would disturb each other.
         self._lock = threading.RLock()
-        self._told: set[str] = set()
 
     def choose(
         self,
@@ -177,7 +156,7 @@ class Selector:
             known = None
         if known is not None:
             return known
-        limits = _checked(problem, budget_ms, workspace_limit, deterministic, risk)
+        limits = checked_limits(problem, budget_ms, workspace_limit, deterministic, risk)
         chosen_mode = self._mode if mode is None else parse_find_mode(mode)
         budget = DEFAULT_BUDGET_MS if budget_ms is None else budget_ms
         with self._lock:
@@ -209,21 +188,18 @@ class Selector:
         """
         key = f"{decision.solver}{{{decision.config}}}" if decision.config else decision.solver
         with self._lock:
-            self._ban(key, decision.problem, reason)
+            self._database.ban(key, decision.problem, reason)
             for asked, known in list(self._decided.items()):
                 if (known.solver, known.config) == (decision.solver, decision.config):
                     del self._decided[asked]
 
     def notes(self) -> tuple[str, ...]:
         """Tell what a person should know of this device's answers: drift, and who isn't used."""
-        drift, banned = self.drift(), self._stored(lambda store: store.banned(self.properties))
+        database = self._database
+        drift, banned = database.drift(), database.banned()
         told = [] if drift is None else [str(drift)]
         told += [f"not used: {one.key}, {one.reason} ({one.problem})" for one in banned.values()]
-        return (*told, self._store.note) if self._store.note else tuple(told)
-
-    def drift(self) -> Drift | None:
-        """Compare what was measured lately with what was predicted; None if nothing was both."""
-        return drift_of(self._stored(lambda store: store.latest(self.properties, RECENT)))
+        return (*told, database.note) if database.note else tuple(told)
 
     def explain(self, problem: Problem, **arguments: Any) -> Decision:
         """Decide as `choose` does, with the model's opinion of all that was considered.
@@ -268,9 +244,9 @@ class Selector:
         if reason is not None:
             raise InputError(f"no solver can compute this: {reason}", "problem")
         enforce = self._enforce
-        banned = self._banned()
+        banned = self._database.banned()
         if enforce is FindEnforce.DB_CLEAN:
-            self._stored(lambda store: store.forget(problem, self.properties))
+            self._database.forget(problem)
             return self._unmeasured(problem, limits, banned)
         if enforce is not FindEnforce.NONE:
             mode = FindMode.NORMAL
@@ -298,11 +274,8 @@ class Selector:
     def _found_before(
         self, problem: Problem, limits: Limits, banned: Mapping[str, BannedCandidate]
     ) -> Decision | None:
-        device = self.properties
-        found = self._stored(
-            lambda store: store.get(problem, device, limits.workspace, limits.deterministic)
-        )
-        rows = [] if found is None else [_of_solution(one) for one in found.solutions]
+        found = self._database.found(problem, limits)
+        rows = [] if found is None else [of_solution(one) for one in found.solutions]
         return self._first_usable(problem, rows, banned, "user database", "found here before")
 
     def _measured_before(
@@ -312,7 +285,7 @@ class Selector:
         limits: Limits,
         banned: Mapping[str, BannedCandidate],
     ) -> Decision | None:
-        rows = [_of_measured(one) for one in self._measured(problem, limits)]
+        rows = [of_measured(one) for one in self._database.measured(problem, limits)]
         if not rows or not self._is_enough(problem, mode, limits):
             return None
         return self._first_usable(problem, rows, banned, "user database", "measured here before")
@@ -327,7 +300,7 @@ class Selector:
             return True
         if mode is FindMode.NORMAL or self._model(problem.operation) is None:
             return False
-        asked = self._stored(lambda store: store.measured_for(problem, self.properties))
+        asked = self._database.measured_for(problem)
         if asked is None or not asked.covers(limits.workspace, limits.deterministic):
             return False
         if not asked.skipped:
@@ -337,16 +310,8 @@ class Selector:
         )
 
     def _is_built(self, problem: Problem, key: str) -> bool:
-        candidate = self._candidate(problem, *_names(key))
+        candidate = self._candidate(problem, *names_of(key))
         return candidate is not None and self._found_finder().is_built(problem, candidate)
-
-    def _measured(self, problem: Problem, limits: Limits) -> list[MeasuredCandidate]:
-        return [
-            one
-            for one in self._stored(lambda store: store.measured(problem, self.properties))
-            if limits.workspace is None or one.workspace <= limits.workspace
-            if not (limits.deterministic and one.adds_atomically)
-        ]
 
     def _from_system_database(
         self, problem: Problem, limits: Limits, banned: Mapping[str, BannedCandidate]
@@ -374,10 +339,10 @@ class Selector:
         rung: str,
         reason: str,
     ) -> Decision | None:
-        told = _with_bans(rows, banned)
+        told = with_bans(rows, banned)
         for row in told:
             if not row.note and self._candidate(problem, row.solver, row.config) is not None:
-                return Decision(problem, row.solver, row.config, rung, reason, told[:_TOLD])
+                return Decision(problem, row.solver, row.config, rung, reason, told[:MOST_TOLD])
         return None
 
     def _candidate(self, problem: Problem, solver_id: str, config: str) -> Candidate[Any] | None:
@@ -396,7 +361,7 @@ class Selector:
                 self._models[operation] = self._model_of(self.properties, operation)
             except InputError as error:  # a damaged file costs its use, no answer
                 self._models[operation] = None
-                self._warn(f"{error}; no model is used")
+                self._database.warn(f"{error}; no model is used")
         return self._models[operation]
 
     def _ranking(
@@ -466,9 +431,9 @@ class Selector:
         chosen = finder.affordable(problem, wanted, predicted, budget_ms)
         trials = finder.measure(problem, chosen, predicted, budget_ms)
         asked = MeasuredFor(limits.workspace, limits.deterministic, tuple(skipped)[:_TOP])
-        self._keep(problem, trials, asked)
+        self._database.keep(problem, trials, asked)
         notes = {**skipped, **{one.key: "no time to measure it" for one in wanted}}
-        told = _told(ranking, trials, notes, banned)
+        told = told_of(ranking, trials, notes, banned)
         reason = f"{ranking.reason}; the first of {_count(trials)} measured"
         return self._fastest(problem, trials, "measured top", reason, told, limits, banned)
 
@@ -490,10 +455,10 @@ class Selector:
 
         first = [one for one in named if one is not None]
         result = self._found_finder().find(problem, first, predicted, budget_ms, allowed)
-        self._keep(problem, result.trials)
+        self._database.keep(problem, result.trials)
         if result.is_complete:
-            self._keep_found(problem, result.trials, result.left_out, limits)
-        told = _told(ranking, result.trials, {}, banned)
+            self._database.keep_found(problem, result.trials, result.left_out, limits)
+        told = told_of(ranking, result.trials, {}, banned)
         reason = f"the first of {_count(result.trials)} measured"
         return self._fastest(problem, result.trials, "find", reason, told, limits, banned)
 
@@ -510,7 +475,7 @@ class Selector:
         fresh = [one.measured for one in trials.values() if one.measured is not None]
         # An earlier process may have had more time.
         out = {*banned, *(key for key, one in trials.items() if one.measured is None)}
-        earlier = [one for one in self._measured(problem, limits) if one.key not in out]
+        earlier = [one for one in self._database.measured(problem, limits) if one.key not in out]
         known = {one.key: one for one in (*earlier, *fresh)}.values()
         best = min(known, key=lambda one: one.time_ms, default=None)
         if best is not None:
@@ -529,72 +494,6 @@ class Selector:
 
             self._finder = Finder(self._name, self._device, **self._measuring)
         return self._finder
-
-    def _keep(
-        self, problem: Problem, trials: Mapping[str, Trial], asked: MeasuredFor | None = None
-    ) -> None:
-        from foretune.predictor.trials import FAULTS
-
-        measured = [one.measured for one in trials.values() if one.measured is not None]
-        self._stored(lambda store: store.put_measured(problem, measured, self.properties, asked))
-        for key, trial in trials.items():
-            if trial.status in FAULTS:
-                self._ban(key, problem, f"{trial.status}: {trial.reason}")
-        drift = self.drift()
-        if drift is not None and drift.is_large and "drift" not in self._told:
-            self._told.add("drift")
-            self._log.warning("%s", drift)
-
-    def _ban(self, key: str, problem: Problem, reason: str) -> None:
-        banned = BannedCandidate(key, format_problem(problem), reason)
-        self._stored(lambda store: store.ban(banned, self.properties))
-        self._log.warning("%s isn't used any more: %s", key, reason)
-
-    def _keep_found(
-        self,
-        problem: Problem,
-        trials: Mapping[str, Trial],
-        left_out: Mapping[str, str],
-        limits: Limits,
-    ) -> None:
-        measured = [one.measured for one in trials.values() if one.measured is not None]
-        measured.sort(key=lambda one: one.time_ms)
-        reasons = {**left_out, **{key: one.reason for key, one in trials.items() if one.reason}}
-        found = Found(
-            problem,
-            self.properties.name,
-            tuple(map(_solution, measured[:_MOST_STORED])),
-            tuple(LeftOut(key, reason) for key, reason in reasons.items()),
-        )
-        if measured:
-            self._stored(
-                lambda store: store.put(
-                    found, self.properties, limits.workspace, limits.deterministic
-                )
-            )
-
-    def _banned(self) -> dict[str, BannedCandidate]:
-        return self._stored(lambda store: store.banned(self.properties))
-
-    def _stored(self, ask: Callable[[Store], T]) -> T:
-        """Use the store; what is wrong with it is said once, and costs no answer."""
-        try:
-            answer = ask(self._store)
-        except InputError as error:
-            self._warn(f"{error}; nothing is kept for later")
-            self._store = Store(":memory:")
-            answer = ask(self._store)
-        if self._store.note:
-            self._warn(self._store.note)
-        return answer
-
-    def _warn(self, text: str) -> None:
-        # Errors of a full disk differ in their words from time to time.
-        kind = text.partition(" (")[0]
-        if kind not in self._told:
-            self._told.add(kind)
-            self._log.warning("%s", text)
-            warnings.warn(f"foretune: {text}", RuntimeWarning, stacklevel=2)
 
     def _remember(self, key: tuple[Any, ...], decision: Decision) -> None:
         if len(self._decided) >= _REMEMBERED:
@@ -625,26 +524,6 @@ def selector(device: str = "") -> Selector:
     return Selector(device)
 
 
-def _checked(
-    problem: Problem,
-    budget_ms: float | None,
-    workspace_limit: int | None,
-    deterministic: bool,
-    risk: float,
-) -> Limits:
-    if not hasattr(problem, "operation"):
-        raise InputError(f"expected one, such as a ConvProblem, got {problem!r}", "problem")
-    if budget_ms is not None and not (isinstance(budget_ms, int | float) and budget_ms > 0):
-        raise InputError(f"expected milliseconds above 0, got {budget_ms!r}", "budget_ms")
-    if workspace_limit is not None and not (
-        isinstance(workspace_limit, int) and workspace_limit >= 0
-    ):
-        raise InputError(f"expected bytes, got {workspace_limit!r}", "workspace_limit")
-    if not (isinstance(risk, int | float) and 0 <= risk <= 1):
-        raise InputError(f"expected a share from 0 to 1, got {risk!r}", "risk")
-    return Limits(workspace_limit, bool(deterministic), risk)
-
-
 def _ranked(
     model: CandidateModel,
     problem: Problem,
@@ -668,70 +547,8 @@ def _by_model(
     problem: Problem, ranking: CandidateRanking, banned: Mapping[str, BannedCandidate]
 ) -> Decision:
     first = ranking.candidates[0]
-    told = _told(ranking, {}, {}, banned)
+    told = told_of(ranking, {}, {}, banned)
     return Decision(problem, first.solver, first.config, "model", ranking.reason, told)
-
-
-def _told(
-    ranking: CandidateRanking | None,
-    trials: Mapping[str, Trial],
-    notes: Mapping[str, str],
-    banned: Mapping[str, BannedCandidate],
-) -> tuple[Considered, ...]:
-    """Tell of candidates: measured ones by time, then the model's, then those left out."""
-    rows: dict[str, Considered] = {}
-    predicted = {}
-    if ranking is not None:
-        predicted = {one.key: one.predicted_ms for one in ranking.candidates}
-    for key, trial in trials.items():
-        rows[key] = Considered(
-            trial.candidate.solver.id,
-            trial.candidate.config.key,
-            predicted.get(key),
-            None if trial.measured is None else trial.measured.time_ms,
-            "" if trial.measured is not None else f"{trial.status}: {trial.reason}",
-        )
-    for one in ranking.candidates if ranking is not None else ():
-        note = notes.get(one.key, "")
-        rows.setdefault(one.key, Considered(one.solver, one.config, one.predicted_ms, None, note))
-    for key, ban in banned.items():
-        rows.setdefault(key, Considered(*_names(key), note=f"not used, {ban.reason}"))
-    ordered = sorted(
-        rows.values(),
-        key=lambda row: (row.measured_ms is None, row.measured_ms or 0.0),
-    )
-    return tuple(ordered[:_TOLD])
-
-
-def _with_bans(
-    rows: Sequence[Considered], banned: Mapping[str, BannedCandidate]
-) -> tuple[Considered, ...]:
-    def note(row: Considered) -> str:
-        ban = banned.get(f"{row.solver}{{{row.config}}}" if row.config else row.solver)
-        return "" if ban is None else f"not used, {ban.reason}"
-
-    return tuple(replace(row, note=note(row)) for row in rows) if banned else tuple(rows)
-
-
-def _names(key: str) -> tuple[str, str]:
-    """Solver and config of a candidate's text form."""
-    name, _, config = key.removesuffix("}").partition("{")
-    return name, config
-
-
-def _of_solution(solution: FoundSolution) -> Considered:
-    return Considered(solution.solver, solution.config, measured_ms=solution.time_ms)
-
-
-def _of_measured(one: MeasuredCandidate) -> Considered:
-    return Considered(one.solver, one.config, one.predicted_ms, one.time_ms)
-
-
-def _solution(one: MeasuredCandidate) -> FoundSolution:
-    return FoundSolution(
-        *(one.solver, one.config, one.time_ms, one.low_ms, one.high_ms, one.samples),
-        *(one.workspace, False, one.adds_atomically),
-    )
 
 
 def _count(trials: Mapping[str, Trial]) -> int:

@@ -29,7 +29,7 @@ _MORE = 2
 #: Seconds without work after which the child is ended.
 _IDLE = 10.0
 #: What a candidate is not used for any more. What needs too much memory, or lost, is no fault.
-FAULTS = frozenset({"crashed", "hung", "wrong", "failed"})
+_FAULTS = frozenset({"crashed", "hung", "wrong", "failed"})
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Trial:
     status: str
     reason: str
     measured: MeasuredCandidate | None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the candidate must not be used any more."""
+        return self.status in _FAULTS
 
 
 class Trials:
