@@ -24,6 +24,7 @@ from foretune.miopen.names import find_databases, parse_arch
 from foretune.miopen.predictor import naive_flags, runnable_flags
 from foretune.miopen.solvers import runnable
 from foretune.predictor.acceptance import RISKS, to_bits
+from foretune.predictor.boosting import TreeSettings
 from foretune.predictor.bundle import draft_folder, save_ranking, write_json
 from foretune.predictor.calibrate import learn_then_test
 from foretune.predictor.dataset import RankingData
@@ -37,6 +38,16 @@ from foretune.predictor.train import RankingSettings, RankingTrainer
 RELEASES = ("any", "3.3", "3.4", "3.5", "3.6", "3.4+mlir", "3.6+mlir")
 CONFIDENCE = 0.9
 _STEPS = np.linspace(0.30, 1.0, 71)
+
+#: Settings of archs that the usual ones don't suit. gfx90a has two devices' records, twice as
+#: many as the others, and can fill large trees; LEARNINGS has the comparison.
+SETTINGS = {
+    "gfx90a": RankingSettings(
+        shares=TreeSettings(100, leaves=63, l2=3.0),
+        times=TreeSettings(150, leaves=31),
+        judge=TreeSettings(100, leaves=31, learning_rate=0.07, min_rows=40, feature_fraction=0.7),
+    ),
+}
 
 Progress = Callable[[str, int, int], None]
 
@@ -83,6 +94,7 @@ def train_miopen(
     share : float, default 1.0
         Share of the shapes to use, for trials.
     settings : RankingSettings, optional
+        Default: those of `SETTINGS`, or the usual ones for an arch that it doesn't name.
     on_progress : callable, optional
         Called with a text, steps done and steps in all.
 
@@ -100,7 +112,7 @@ def train_miopen(
     for name, of_part in split.items():
         if not len(of_part["train"]):
             raise InputError(f"no training records of direction {name}", str(folder))
-    chosen = settings or RankingSettings()
+    chosen = settings or SETTINGS.get(arch) or RankingSettings()
     models = RankingTrainer(chosen, workers).train(
         {name: of_part["train"] for name, of_part in split.items()}, on_progress
     )

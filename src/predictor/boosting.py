@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float64]
 class TreeSettings:
     """How trees are grown.
 
-    Trees of few leaves generalise better to shapes never seen than large ones do here; LEARNINGS
-    has the figures.
+    How large they should be differs between devices; LEARNINGS has the figures. `l2` holds the
+    values of leaves with few rows back.
     """
 
     rounds: int
@@ -31,6 +31,7 @@ class TreeSettings:
     min_rows: int = 5
     max_bin: int = 127
     seed: int = 1
+    l2: float = 0.0
 
     def parameters(self) -> dict[str, Any]:
         """Give the settings as LightGBM names them."""
@@ -42,6 +43,7 @@ class TreeSettings:
             "bagging_freq": 1,
             "min_data_in_leaf": self.min_rows,
             "min_sum_hessian_in_leaf": 1.0,
+            "lambda_l2": self.l2,
             "max_bin": self.max_bin,
             "seed": self.seed,
             "num_threads": 1,
