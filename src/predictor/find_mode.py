@@ -20,8 +20,7 @@ class FindMode(IntEnum):
     NORMAL
         It is measured: a full find.
     FAST
-        Nothing is measured and no process started: the model answers, sure or not, else the
-        default candidate.
+        Nothing is measured: the model answers, sure or not, else the default candidate.
     HYBRID
         The model answers if it is sure, else its best candidates are measured; where there is no
         model, a full find.
