@@ -29,7 +29,7 @@ VERBS = {
     "db": "show what a find-db or a perf-db holds, and what looks wrong in it",
     "audit": "find the entries of a find-db that the model and simple physics say are wrong",
     "dataset": "make one tidy Parquet table of a folder of databases",
-    "train": "train the models of an arch from a folder of databases",
+    "train": "train models, of MIOpen's kernels or foretune's own, from what was measured",
     "compare": "score the models and simple pickers on what was tuned",
     "devices": "show the devices that kernels can run on here, and why others are absent",
     "explain": "show what computes a convolution on a device, who decided so, and why",
@@ -114,7 +114,7 @@ def _drop_output() -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
+        arguments = [*arguments[1:3], "--help"]
     verb = arguments[0] if arguments else "--help"
     if verb in ("-h", "--help"):
         print(_general_help(), end="")
@@ -128,6 +128,10 @@ def _run(arguments: list[str]) -> int:
         # It multiplies no matrices, and starting numpy's threads for that is a tenth of its import.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     module = importlib.import_module(f"foretune.cli.{verb}")
+    family = next(iter(arguments[1:]), "")
+    if family in getattr(module, "FAMILIES", {}):
+        module = importlib.import_module(module.FAMILIES[family])
+        verb, arguments = f"{verb} {family}", arguments[1:]
     parser = _verb_parser(verb, module)
     if {"-h", "--help"} & set(arguments[1:]):
         print(parser.format_help(), end="")

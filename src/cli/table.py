@@ -93,3 +93,18 @@ def issue_lines(issues: Sequence[object], shown: int = 10) -> Iterator[str]:
         yield f"  {printable(str(issue))}"
     if len(issues) > shown:
         yield f"  and {len(issues) - shown} more"
+
+
+def number_headers(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Collection[str]:
+    """Give the headers of the columns that hold numbers, after the first.
+
+    Examples
+    --------
+    >>> sorted(number_headers(["picker", "ms", "why"], [["a", "1.5", "b"], ["c", "", "d"]]))
+    ['ms']
+    """
+    return {
+        header
+        for column, header in enumerate(headers)
+        if column and all(not row[column] or row[column][0].isdigit() for row in rows)
+    }

@@ -127,6 +127,44 @@ def train_regression(
     )
 
 
+def train_lambdarank(
+    rows: npt.NDArray[np.float32],
+    relevance: npt.NDArray[np.int64],
+    groups: npt.NDArray[np.int64],
+    settings: TreeSettings,
+    truncation: int,
+) -> lightgbm.Booster:
+    """Boosted trees whose scores order the rows of each group.
+
+    Parameters
+    ----------
+    rows : array of shape (candidates, features)
+        Those of one group stand together.
+    relevance : array of shape (candidates,)
+        Whole numbers from 0; who has twice as much is worth twice as much.
+    groups : array
+        Rows of each group, in order.
+    settings : TreeSettings
+    truncation : int
+        Places, from the first, whose exchange with others counts.
+
+    Returns
+    -------
+    lightgbm.Booster
+        Higher scores come first.
+    """
+    dataset = lightgbm.Dataset(
+        rows, relevance, group=groups, params={"max_bin": settings.max_bin, "verbose": -1}
+    )
+    parameters = settings.parameters() | {
+        "objective": "lambdarank",
+        "label_gain": list(range(int(relevance.max(initial=0)) + 1)),
+        "lambdarank_truncation_level": truncation,
+        "min_sum_hessian_in_leaf": 1e-3,
+    }
+    return lightgbm.train(parameters, dataset, settings.rounds)
+
+
 def softmax(scores: Floats) -> Floats:
     """Scores as shares that add up to 1 along the last axis."""
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))

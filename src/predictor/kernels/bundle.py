@@ -57,8 +57,8 @@ def save_candidates(
     operation: str,
 ) -> None:
     """Write a model, but for its calibration."""
-    if ranker.judge is None:
-        raise ValueError("the judge isn't trained")
+    if ranker.judge is None or ranker.times is None:
+        raise ValueError("the judge or the times aren't trained")
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     portfolio, neighbours = ranker.portfolio, ranker.neighbours
@@ -72,6 +72,7 @@ def save_candidates(
     content = {
         "solvers": list(portfolio.solvers),
         "with_device": ranker.with_device,
+        "scales": list(map(list, ranker.scales)),
         "candidates": [
             [solver, config]
             for solver, config in zip(portfolio.solver, portfolio.config, strict=True)
@@ -127,8 +128,9 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
         raise ValueError("the places of problems")
     if len({len(listed) for listed in lists}) != 1 or not np.isfinite(places).all():
         raise ValueError("the lists of problems")
+    scales = tuple((float(slope), float(offset)) for slope, offset in content["scales"])
     widths = {
-        "losses": (len(feature_names(with_device=with_device)), forests["losses"].num_outputs),
+        "losses": (len(feature_names(with_device=with_device)), len(scales)),
         "times": (len(feature_names(with_device=with_device)), 1),
         "judge": (len(JUDGE_FEATURES), 1),
     }
@@ -144,6 +146,7 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
         portfolio,
         Neighbours(places, lists),
         forests["losses"],
+        scales,
         forests["times"],
         forests["judge"],
         with_device,

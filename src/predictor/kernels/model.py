@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import exp
+from math import exp, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -185,9 +185,11 @@ class CandidateRanker:
     neighbours : Neighbours
         The problems learnt; their lists hold candidates of the portfolio.
     losses : Forest
-        From problem and candidate: log slowdown, by several forests that differ in their seeds.
-    times : Forest
-        From problem and candidate: log time over the roofline.
+        From problem and candidate: log slowdown, by several forests that learnt it differently.
+    scales : tuple of (float, float)
+        For each of them, what makes a log slowdown of what it says: slope and offset.
+    times : Forest or None
+        From problem and candidate: log time over the roofline; None while it isn't trained.
     judge : Forest or None
         Log-odds of being within 1.10 of the best; None while it isn't trained.
     with_device : bool
@@ -197,13 +199,19 @@ class CandidateRanker:
     portfolio: Portfolio
     neighbours: Neighbours
     losses: Forest
-    times: Forest
+    scales: tuple[tuple[float, float], ...]
+    times: Forest | None
     judge: Forest | None
     with_device: bool = False
     _table: CandidateTable = field(init=False, repr=False, compare=False)
+    _slopes: Floats = field(init=False, repr=False, compare=False)
+    _offsets: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_table", self.portfolio.table())
+        slopes, offsets = np.array(self.scales, np.float64).T
+        object.__setattr__(self, "_slopes", slopes)
+        object.__setattr__(self, "_offsets", offsets)
 
     def view(self, problem: ConvProblem, device: DeviceProperties) -> ProblemView:
         """Compute what all candidates of a problem share."""
@@ -225,7 +233,7 @@ class CandidateRanker:
             else np.flatnonzero(can_run)
         )
         rows = self._table.rows(view, chosen)
-        said = self.losses.predict(rows)
+        said = self.losses.predict(rows) * self._slopes + self._offsets
         loss = said.mean(axis=1)
         order = np.argsort(loss, kind="stable")
         return Guess(
@@ -273,6 +281,8 @@ class CandidateRanker:
 
     def times_ms(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
         """Predict the times of some candidates of a guess."""
+        if self.times is None:
+            return [nan] * len(places)
         said = self.times.predict(guess.rows[list(places)])[:, 0] + view.log_roofline
         return np.exp(said).tolist()
 
@@ -354,6 +364,10 @@ class KernelModel:
             return False, reason
         if is_limited:
             return False, "a candidate that seemed better keeps no limit or is excluded"
+        return self.judge(device, risk, score)
+
+    def judge(self, device: DeviceProperties, risk: float, score: float) -> tuple[bool, str]:
+        """Accept a score on a device at a risk, or say why not."""
         return self._acceptance.judge(device.compute_units, ANY, 0, risk, score)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from foretune.errors import InputError
 from foretune.kernels.registry import solvers as all_solvers
-from foretune.predictor.boosting import TreeSettings, train_regression
+from foretune.predictor.boosting import TreeSettings, train_lambdarank, train_regression
 from foretune.predictor.compare import BAD_SLOWDOWN
 from foretune.predictor.forest import Forest
 from foretune.predictor.kernels.dataset import CandidateTrials
@@ -37,6 +37,7 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float32]
 
 _LOSSES = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
+_ORDERS = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
 
@@ -47,12 +48,17 @@ class CandidateSettings:
 
     Attributes
     ----------
-    losses, times, judge : TreeSettings
-        Trees of its forests.
+    losses, orders, times, judge : TreeSettings
+        Trees of its forests: log slowdowns as numbers and by order, times, and the judge.
+    fast : int
+        Trials of a task, its fastest, that are all learnt; of the others every third is.
     seeds : int
-        Forests of losses that are averaged.
+        Forests of either that are averaged.
     most_loss : float
         Log slowdown beyond which it makes no difference.
+    relevances, sharpness, truncation : int, float, int
+        The best is worth so much to the order, others fall to 1/e over such a log slowdown, and
+        so many places count.
     focus : float
         Log slowdown over which a trial's weight falls to 1/e: who is slow need not be told apart.
     listed : int
@@ -70,16 +76,21 @@ class CandidateSettings:
     """
 
     losses: TreeSettings = _LOSSES
+    orders: TreeSettings = _ORDERS
     times: TreeSettings = _TIMES
     judge: TreeSettings = _JUDGE
-    seeds: int = 2
+    fast: int = 48
+    seeds: int = 1
     most_loss: float = 1.5
+    relevances: int = 30
+    sharpness: float = 0.25
+    truncation: int = 12
     focus: float = 0.7
     listed: int = 12
     least_tasks: int = 2
     unmeasured: float = 0.05
     judged: int = 8
-    folds: int = 8
+    folds: int = 6
     least_shapes: int = 3
 
 
@@ -158,7 +169,7 @@ def _valid(trials: CandidateTrials, candidates: list[tuple[int, str]], task: int
 def train_ranker(
     features: TaskFeatures, inside: Flags, settings: CandidateSettings
 ) -> CandidateRanker:
-    """Train on some tasks; without a judge.
+    """Train on some tasks; without a judge, and without times, which no order needs.
 
     Parameters
     ----------
@@ -168,53 +179,98 @@ def train_ranker(
     settings : CandidateSettings
     """
     trials = features.trials
-    taught = inside[trials.task]
+    taught = _worth_learning(trials, inside, settings.fast)
     rows, loss = features.rows[taught], losses(trials, settings.most_loss)
-    weights = np.exp(-loss / settings.focus) + 0.05
-    boosters = [
-        train_regression(
-            rows,
-            loss[taught],
-            _seeded(settings.losses, seed),
-            weights=weights[taught],
-        )
-        for seed in range(1, settings.seeds + 1)
-    ]
-    portfolio, neighbours = _portfolio(features, inside, loss, boosters, settings)
+    boosters, scales = _train_losses(rows, loss[taught], trials.task[taught], settings)
+    said = _Losses(boosters, scales)
+    portfolio, neighbours = _portfolio(features, inside, loss, said, settings)
     return CandidateRanker(
         portfolio,
         neighbours,
         Forest.from_lightgbm(boosters),
-        Forest.from_lightgbm([_train_times(features, taught, settings)]),
+        scales,
+        None,
         None,
         features.with_device,
     )
+
+
+Scales = tuple[tuple[float, float], ...]
+
+
+def _train_losses(
+    rows: Rows, loss: Floats, task: npt.NDArray[np.int64], settings: CandidateSettings
+) -> tuple[list[lightgbm.Booster], Scales]:
+    """Learn log slowdowns twice: as numbers, and as the order within each task.
+
+    A regression knows how far the slow ones are behind and is rarely far off; a ranking spends all
+    its trees on who comes first. Their mean is better than either.
+    """
+    weights = np.exp(-loss / settings.focus) + 0.05
+    relevance = np.rint(settings.relevances * np.exp(-loss / settings.sharpness)).astype(np.int64)
+    groups = np.unique(task, return_counts=True)[1]
+    boosters, scales = [], []
+    for seed in range(1, settings.seeds + 1):
+        of_numbers = train_regression(rows, loss, _seeded(settings.losses, seed), weights=weights)
+        of_order = train_lambdarank(
+            rows, relevance, groups, _seeded(settings.orders, seed), settings.truncation
+        )
+        boosters += [of_numbers, of_order]
+        numbers, order = (np.asarray(one.predict(rows)) for one in (of_numbers, of_order))
+        slope = -float(numbers.std() / order.std())
+        scales += [(1.0, 0.0), (slope, float(numbers.mean() - slope * order.mean()))]
+    return boosters, tuple(scales)
+
+
+class _Losses:
+    """Log slowdowns by the boosters of `_train_losses`."""
+
+    def __init__(self, boosters: Sequence[lightgbm.Booster], scales: Scales) -> None:
+        self._boosters = boosters
+        self._scales = scales
+
+    def predict(self, rows: Rows) -> Floats:
+        """Mean of what they say."""
+        said = [
+            slope * np.asarray(booster.predict(rows)) + offset
+            for booster, (slope, offset) in zip(self._boosters, self._scales, strict=True)
+        ]
+        return np.asarray(np.mean(said, axis=0))
 
 
 def _seeded(trees: TreeSettings, seed: int) -> TreeSettings:
     return TreeSettings(**{**trees.__dict__, "seed": seed})
 
 
-def _train_times(
-    features: TaskFeatures, taught: Flags, settings: CandidateSettings
-) -> lightgbm.Booster:
+def train_times(features: TaskFeatures, settings: CandidateSettings) -> Forest:
+    """Learn the times of all candidates that have one."""
     trials = features.trials
-    rows = taught & trials.measured
+    rows = np.flatnonzero(trials.measured)
     roofline = np.array([view.log_roofline for view in features.views])
     target = np.log(trials.time_ms[rows]) - roofline[trials.task[rows]]
-    return train_regression(features.rows[rows], target, settings.times)
+    return Forest.from_lightgbm([train_regression(features.rows[rows], target, settings.times)])
+
+
+def _worth_learning(trials: CandidateTrials, inside: Flags, fast: int) -> npt.NDArray[np.intp]:
+    """Take the fastest trials of each task, and of all others every third; task after task."""
+    order = np.lexsort((trials.time_ms, trials.task))
+    order = order[inside[trials.task[order]]]
+    task = trials.task[order]
+    first = np.searchsorted(task, task)
+    rank = np.arange(len(order)) - first
+    return order[(rank < fast) | (rank % 3 == 0)]
 
 
 def _portfolio(
     features: TaskFeatures,
     inside: Flags,
     loss: Floats,
-    boosters: Sequence[lightgbm.Booster],
+    said: _Losses,
     settings: CandidateSettings,
 ) -> tuple[Portfolio, Neighbours]:
     """List the best candidates of each task, by predictions where nothing was measured."""
     tasks = np.flatnonzero(inside)
-    costs = _costs(features, tasks, loss, boosters, settings)
+    costs = _costs(features, tasks, loss, said, settings)
     best = np.argsort(costs, axis=1, kind="stable")[:, : settings.listed]
     used, number = np.unique(best, return_inverse=True)
     candidates = [features.candidates[candidate] for candidate in used]
@@ -232,7 +288,7 @@ def _costs(
     features: TaskFeatures,
     tasks: npt.NDArray[np.intp],
     loss: Floats,
-    boosters: Sequence[lightgbm.Booster],
+    said: _Losses,
     settings: CandidateSettings,
 ) -> Floats:
     """Loss of every candidate on every task; infinite where it can't run."""
@@ -246,8 +302,7 @@ def _costs(
         unknown = np.flatnonzero(features.valid(int(task)) & often & np.isnan(known[task]))
         if unknown.size:
             rows = features.table.rows(features.views[task], unknown)
-            said = sum(np.asarray(model.predict(rows)) for model in boosters) / len(boosters)
-            costs[row, unknown] = np.maximum(said, 0.0) + settings.unmeasured
+            costs[row, unknown] = np.maximum(said.predict(rows), 0.0) + settings.unmeasured
         measured = np.isfinite(known[task]) & often
         costs[row, measured] = known[task, measured]
     return costs

@@ -33,6 +33,7 @@ from foretune.predictor.kernels.train import (
     learn_trust,
     train_judge,
     train_ranker,
+    train_times,
 )
 from foretune.predictor.manifest import MANIFEST_FILE, checksums
 from foretune.predictor.system_database import TunedRecord, write_system_database
@@ -110,7 +111,11 @@ def train_kernels(
     answers = answers_unseen(features, chosen, tell)
     tell("candidates, on all shapes", chosen.folds, chosen.folds + 2)
     everything = np.ones(len(trials.tasks), bool)
-    ranker = replace(train_ranker(features, everything, chosen), judge=train_judge(answers, chosen))
+    ranker = replace(
+        train_ranker(features, everything, chosen),
+        times=train_times(features, chosen),
+        judge=train_judge(answers, chosen),
+    )
     outcomes = outcomes_unseen(answers, trials, chosen)
     calibration = calibrate(outcomes, answers, trials)
     metrics = measure(outcomes, answers, trials, calibration)
