@@ -46,6 +46,7 @@ SETTINGS = {
         shares=TreeSettings(100, leaves=63, l2=3.0),
         times=TreeSettings(150, leaves=31),
         judge=TreeSettings(100, leaves=31, learning_rate=0.07, min_rows=40, feature_fraction=0.7),
+        unlisted_cost=0.35,
     ),
 }
 
