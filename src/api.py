@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
@@ -19,7 +19,34 @@ if TYPE_CHECKING:
     from foretune.kernels.problem import Problem
     from foretune.predictor.prediction import Prediction
 
-FAMILIES = ("miopen", "kernels")
+
+class _Family(Protocol):
+    """Predicts for one family of kernels."""
+
+    def predict(self, problem: ConvProblem, top: int) -> Prediction: ...
+
+    def predict_many(self, problems: Iterable[ConvProblem], top: int) -> list[Prediction]: ...
+
+
+def _miopen_family(
+    arch: str, units: int | None, risk: float, miopen: str, models: str | os.PathLike[str] | None
+) -> _Family:
+    return MIOpenPredictor(arch, units, risk=risk, miopen=miopen, models=models)
+
+
+def _kernels_family(
+    arch: str, units: int | None, risk: float, miopen: str, models: str | os.PathLike[str] | None
+) -> _Family:
+    # Who asks for MIOpen's solvers must not pay for its import.
+    from foretune.predictor.kernels.predictor import KernelPredictor
+
+    if miopen != "any":
+        raise InputError("only MIOpen's solvers depend on its release", "MIOpen version")
+    return KernelPredictor(arch, units, risk=risk, models=models)
+
+
+#: Whose kernels -> what predicts for them.
+FAMILIES = {"miopen": _miopen_family, "kernels": _kernels_family}
 DEFAULT_TOP = JUDGED
 
 
@@ -70,13 +97,10 @@ class Predictor:
         miopen: str = "any",
         models: str | os.PathLike[str] | None = None,
     ) -> None:
-        if family == "kernels":
-            raise InputError(
-                "foretune's own kernel library can't be asked yet; ask for miopen", "family"
-            )
-        if family not in FAMILIES:
+        make = FAMILIES.get(family) if isinstance(family, str) else None
+        if make is None:
             raise InputError(f"expected one of {', '.join(FAMILIES)}, got {family!r}", "family")
-        self._family = MIOpenPredictor(arch, compute_units, risk=risk, miopen=miopen, models=models)
+        self._family = make(arch, compute_units, risk, miopen, models)
 
     def predict(self, problem: ConvProblem | str, top: int = DEFAULT_TOP) -> Prediction:
         """Answer one problem.

@@ -39,7 +39,7 @@ PROBLEMS = [
         ),
         *(({"risk": value}, "risk") for value in ("0.05", None, [0.05], 0.05j, 1, float("nan"))),
         *(({"top": value}, "top") for value in ("4", 1.5, None, float("nan"), [1], 0)),
-        *(({"family": value}, "family") for value in (None, ["miopen"], "kernels")),
+        *(({"family": value}, "family") for value in (None, ["miopen"], "cudnn")),
         *(({"miopen": value}, "MIOpen version") for value in (3.6, None, ["3.6"], "2.0")),
     ],
 )

@@ -46,7 +46,7 @@ def test_what_can_not_be_asked_is_told() -> None:
     for arguments, message in (
         ({"problem": "MIOpenDriver conv"}, r"3 problems \(directions F, B, W\)"),
         ({"problem": "nonsense"}, "find-db key"),
-        ({"family": "kernels"}, "can't be asked yet"),
+        ({"family": "kernels", "miopen": "3.6"}, "only MIOpen's solvers"),
         ({"family": "cudnn"}, "family: expected one of"),
         ({"top": 0}, "top: expected at least 1"),
         ({"risk": 0.0}, "risk: expected a share"),

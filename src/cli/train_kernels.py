@@ -48,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", help="the arch's folder (default: a folder named as the arch)"
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes (default: one for each processor)",
+    )
     parser.add_argument("--operation", default="conv", help="whose kernels (default %(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -56,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
     """Train, print how good it is, and return the exit code."""
     if not options.data and not options.user:
         raise InputError("give at least one dataset by --data, or --user")
+    if options.workers < 0:
+        raise InputError(f"expected at least 0, got {options.workers}", "--workers")
     with train_extra("train"), progress() as show:
         from foretune.kernels.store import Store
         from foretune.predictor.kernels.models import user_models
@@ -68,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
             options.out or home,
             operation=options.operation,
             store=Store() if options.user else None,
+            workers=options.workers,
             on_progress=show,
         )
     print(to_json(report.to_dict()) if options.json else "\n".join(_lines(report)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune.errors import InputError
+from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.predictor.acceptance import Acceptance
 from foretune.predictor.bundle import BundleFolder, write_json
 from foretune.predictor.forest import save_forests
@@ -83,7 +85,7 @@ def save_candidates(
         "ranges": {
             str(ndim): [list(trust.low[ndim]), list(trust.high[ndim])] for ndim in trust.low
         },
-        "devices": sorted(map(list, trust.devices)),
+        "devices": [asdict(device) for device in trust.devices],
     }
     write_json(home / _MODEL, content, indent=None)
 
@@ -165,5 +167,5 @@ def _trust(content: Mapping[str, Any]) -> Trust:
         frozenset(tuple(map(int, kind)) for kind in content["kinds"]),
         low,
         high,
-        frozenset((str(name), int(units)) for name, units in content["devices"]),
+        tuple(DeviceProperties(**facts) for facts in content["devices"]),
     )

@@ -20,7 +20,7 @@ from foretune.predictor.evaluate import Outcomes
 from foretune.predictor.kernels.baselines import PICKERS
 from foretune.predictor.kernels.bundle import load_candidates
 from foretune.predictor.kernels.dataset import CandidateTrials, read_trials
-from foretune.predictor.kernels.model import KernelModel
+from foretune.predictor.kernels.model import KernelModel, kind_of
 from foretune.predictor.kernels.models import shipped_candidates
 from foretune.predictor.kernels.train import fold_of_tasks, task_times
 from foretune.predictor.kernels.training import UNSEEN_FILE, groups_of
@@ -82,6 +82,18 @@ class KernelComparison:
         Why a pick is not accepted, or why it is.
     worst : list of dict
         foretune's worst picks.
+    trials : CandidateTrials
+        What was measured.
+    groups : dict
+        Group -> its problems, as flags.
+    accepted_at : dict
+        Stated risk -> accepted problems, as flags.
+    ranked : tuple of tuple of str
+        foretune's choices for each problem, the best first.
+    score : array of shape (problems,)
+        Probability of being good that foretune gave its first choice.
+    sure : array of bool, shape (problems,)
+        Whether the first choice may be accepted at some score.
     """
 
     data: tuple[str, ...]
@@ -99,6 +111,12 @@ class KernelComparison:
     accepted: npt.NDArray[np.bool_]
     reasons: tuple[str, ...]
     worst: list[dict[str, Any]]
+    trials: CandidateTrials
+    groups: dict[str, npt.NDArray[np.bool_]]
+    accepted_at: dict[float, npt.NDArray[np.bool_]]
+    ranked: tuple[tuple[str, ...], ...]
+    score: Floats
+    sure: npt.NDArray[np.bool_]
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report for JSON."""
@@ -250,6 +268,12 @@ def compare_kernels(
         accepted[risk],
         tuple(reason for _, reason in verdicts[risk]),
         _worst(problems, picks["foretune"], best, fastest, accepted[risk]),
+        trials,
+        groups,
+        accepted,
+        tuple(map(tuple, chosen["foretune"])),
+        np.array([asked.score(task) for task in range(len(trials.tasks))]),
+        np.array([asked.is_sure(task) for task in range(len(trials.tasks))], bool),
     )
 
 
@@ -281,7 +305,7 @@ class _Asked:
             unseen.get(f"{device.name}, {device.compute_units}", {}).get(format_problem(problem))
             for problem, device in trials.tasks
         ]
-        learnt = model.trust.devices
+        learnt = {(device.name, device.compute_units) for device in model.devices}
         self.is_unseen = [
             told is not None or (device.name, device.compute_units) not in learnt
             for told, (_, device) in zip(self._told, trials.tasks, strict=True)
@@ -293,6 +317,20 @@ class _Asked:
             return list(told["candidates"])
         ranking = self._model.rank(*self._trials.tasks[task])
         return [one.key for one in ranking.candidates]
+
+    def score(self, task: int) -> float:
+        told = self._told[task]
+        if told is not None:
+            return float(told["score"])
+        ranking = self._model.rank(*self._trials.tasks[task], top=1)
+        return ranking.candidates[0].score if ranking.candidates else 0.0
+
+    def is_sure(self, task: int) -> bool:
+        told = self._told[task]
+        if told is not None:
+            return bool(told["sure"])
+        view = self._model.ranker.view(*self._trials.tasks[task])
+        return not self._model.trust.why_not(view, kind_of(view))
 
     def verdicts(self, risk: float) -> list[tuple[bool, str]]:
         return [self._verdict(task, risk) for task in range(len(self._told))]

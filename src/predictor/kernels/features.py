@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, log
 from typing import NamedTuple
 
@@ -153,16 +153,13 @@ def _pixels_first(raw: _Numbers, direction: str) -> Extents:
     return Extents(extents.n, extents.m, extents.k, extents.parts)
 
 
-def _winograd(out: int) -> Callable[[_Numbers, str], Extents]:
-    def extents(raw: _Numbers, direction: str) -> Extents:
-        n, c, k, g = raw[4:8]
-        height, width = raw[12:14] if direction == "F" else raw[9:11]
-        tiles = n * ceil(height / out) * ceil(width / out)
-        target, source = (k / g, c / g) if direction == "F" else (c / g, k / g)
-        rows, columns = (tiles, target) if raw[_RAW["channels_last"]] else (target, tiles)
-        return Extents(rows, columns, source, (out + 2) ** 2 * g)
-
-    return extents
+def _winograd(out: int, raw: _Numbers, direction: str) -> Extents:
+    n, c, k, g = raw[4:8]
+    height, width = raw[12:14] if direction == "F" else raw[9:11]
+    tiles = n * ceil(height / out) * ceil(width / out)
+    target, source = (k / g, c / g) if direction == "F" else (c / g, k / g)
+    rows, columns = (tiles, target) if raw[_RAW["channels_last"]] else (target, tiles)
+    return Extents(rows, columns, source, (out + 2) ** 2 * g)
 
 
 def _fourier(raw: _Numbers, direction: str) -> Extents:
@@ -240,8 +237,8 @@ _VIEWS = {
     "ConvIm2colGemm": _View(_gemm, _tiled),
     "ConvImplicitGemm": _View(_gemm, _tiled),
     "ConvMatrixCoreGemm": _View(_pixels_first, _matrix_cores),
-    "ConvWinograd2x2": _View(_winograd(2), _tiled),
-    "ConvWinograd4x4": _View(_winograd(4), _tiled),
+    "ConvWinograd2x2": _View(partial(_winograd, 2), _tiled),
+    "ConvWinograd4x4": _View(partial(_winograd, 4), _tiled),
 }
 #: A solver that nothing is known of: a thread for each output.
 _PLAIN = _View(_gemm, _outputs)

@@ -115,19 +115,22 @@ class Trust:
         Of which enough shapes were learnt.
     low, high : mapping
         Dimensions -> lowest and highest of each ranged feature of the problems learnt.
-    devices : frozenset of (str, int)
-        Names and compute units of the devices learnt.
+    devices : tuple of DeviceProperties
+        That were learnt.
     """
 
     kinds: frozenset[Kind]
     low: Mapping[int, tuple[float, ...]]
     high: Mapping[int, tuple[float, ...]]
-    devices: frozenset[tuple[str, int]]
+    devices: tuple[DeviceProperties, ...]
 
     def why_not(self, view: ProblemView, kind: Kind) -> str:
         """Say why no answer may be accepted; empty if one may."""
         properties = view.device.properties
-        if (properties.name, properties.compute_units) not in self.devices:
+        if not any(
+            (properties.name, properties.compute_units) == (known.name, known.compute_units)
+            for known in self.devices
+        ):
             return f"nothing was learnt on {properties.name} with {properties.compute_units} units"
         if kind not in self.kinds:
             return "too few problems of this kind (direction, type, layout, groups) were learnt"
@@ -310,6 +313,11 @@ class KernelModel:
         self.trust = trust
         self.operation = operation
         self._acceptance = acceptance
+
+    @property
+    def devices(self) -> tuple[DeviceProperties, ...]:
+        """Devices that it was learnt on."""
+        return self.trust.devices
 
     def rank(
         self,

@@ -13,6 +13,7 @@ from foretune.predictor.kernels.bundle import SPEC_FILE, load_candidates
 if TYPE_CHECKING:
     from foretune.kernels.runtime.properties import DeviceProperties
     from foretune.predictor.candidates import CandidateModel
+    from foretune.predictor.kernels.model import KernelModel
 
 
 def candidate_model(device: DeviceProperties, operation: str) -> CandidateModel | None:
@@ -42,7 +43,7 @@ def candidate_model(device: DeviceProperties, operation: str) -> CandidateModel 
 
 def model_in(
     folders: tuple[str | os.PathLike[str], ...], arch: str, operation: str
-) -> CandidateModel | None:
+) -> KernelModel | None:
     """Give the model for an operation on an arch, of the first folder that has one."""
     for folder in folders:
         home = Path(folder, arch.partition(":")[0], operation)
@@ -52,7 +53,7 @@ def model_in(
 
 
 @lru_cache(maxsize=32)
-def _load(folder: str, operation: str) -> CandidateModel:
+def _load(folder: str, operation: str) -> KernelModel:
     return load_candidates(folder, operation)
 
 

@@ -8,7 +8,9 @@ the figures of the model card are taken: none of them has seen the shapes that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 import lightgbm
@@ -142,13 +144,12 @@ class TaskFeatures:
         self.rows = np.empty((len(trials), parts[0][1].shape[1]), np.float32)
         for of_task, rows in parts:
             self.rows[of_task] = rows
-        self._valid: dict[int, Flags] = {}
-
-    def valid(self, task: int) -> Flags:
-        """Whether each candidate is one of the spaces of a task."""
-        if task not in self._valid:
-            self._valid[task] = _valid(self.trials, self.candidates, task)
-        return self._valid[task]
+        tried = np.zeros((len(trials.tasks), len(self.candidates)), bool)
+        tried[trials.task, self.candidate] = True
+        #: Whether each candidate is one of a task's spaces; only what several tasks tried counts.
+        self.valid: Flags = np.stack(
+            [_valid(trials, self.candidates, task) for task in range(len(trials.tasks))]
+        ) & (tried.sum(axis=0) > 1)
 
 
 def _valid(trials: CandidateTrials, candidates: list[tuple[int, str]], task: int) -> Flags:
@@ -299,7 +300,7 @@ def _costs(
     often = np.isfinite(known).sum(axis=0) >= settings.least_tasks
     costs = np.full((len(tasks), len(features.candidates)), np.inf)
     for row, task in enumerate(tasks):
-        unknown = np.flatnonzero(features.valid(int(task)) & often & np.isnan(known[task]))
+        unknown = np.flatnonzero(features.valid[task] & often & np.isnan(known[task]))
         if unknown.size:
             rows = features.table.rows(features.views[task], unknown)
             costs[row, unknown] = np.maximum(said.predict(rows), 0.0) + settings.unmeasured
@@ -361,7 +362,7 @@ def answer(
     guess = ranker.guess(view)
     portfolio, best = ranker.portfolio, features.trials.best[task]
     places, keys, slowdown, unrecorded = [], [], [], 0
-    valid = features.valid(task)
+    valid = features.valid[task]
     number = features.number
     for place, candidate in enumerate(guess.order):
         key = portfolio.solver[candidate], portfolio.config[candidate]
@@ -398,22 +399,45 @@ def fold_of_tasks(trials: CandidateTrials, folds: int) -> npt.NDArray[np.int64]:
 
 
 def answers_unseen(
-    features: TaskFeatures, settings: CandidateSettings, on_progress: Progress | None = None
+    features: TaskFeatures,
+    settings: CandidateSettings,
+    workers: int = 1,
+    on_progress: Progress | None = None,
 ) -> list[Answer]:
-    """Answer every task by a ranker that was trained without its shape."""
+    """Answer every task by a ranker that was trained without its shape.
+
+    Parameters
+    ----------
+    features : TaskFeatures
+    settings : CandidateSettings
+    workers : int, default 1
+        Processes. The answers don't depend on it.
+    on_progress : callable, optional
+        Called with a text, steps done and steps in all.
+    """
+    tell = on_progress or (lambda _text, _done, _all: None)
+    found: list[Answer] = []
+    folds = range(settings.folds)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(_answers_of_fold, features, settings, number) for number in folds]
+        for number, future in enumerate(waiting):
+            tell("candidates, without a part of the shapes", number, settings.folds + 2)
+            found += future.result()
+    return sorted(found, key=lambda one: one.task)
+
+
+def _answers_of_fold(
+    features: TaskFeatures, settings: CandidateSettings, number: int
+) -> list[Answer]:
     fold = fold_of_tasks(features.trials, settings.folds)
     times = task_times(features.trials)
-    found: list[Answer] = []
-    for number in range(settings.folds):
-        if on_progress:
-            on_progress("candidates, without a fold of the shapes", number, settings.folds + 1)
-        ranker = train_ranker(features, fold != number, settings)
-        trust = learn_trust(features, fold != number, settings)
-        for task in np.flatnonzero(fold == number).tolist():
-            told = answer(ranker, trust, features, task, times[task], settings)
-            if told is not None:
-                found.append(told)
-    return sorted(found, key=lambda one: one.task)
+    ranker = train_ranker(features, fold != number, settings)
+    trust = learn_trust(features, fold != number, settings)
+    told = (
+        answer(ranker, trust, features, task, times[task], settings)
+        for task in np.flatnonzero(fold == number).tolist()
+    )
+    return [one for one in told if one is not None]
 
 
 def train_judge(answers: Iterable[Answer], settings: CandidateSettings) -> Forest:
@@ -432,11 +456,9 @@ def learn_trust(features: TaskFeatures, inside: Flags, settings: CandidateSettin
     """Collect the kinds, ranges and devices of some tasks."""
     shapes: dict[tuple[int, ...], set[float]] = {}
     boxes: dict[int, list[tuple[float, ...]]] = {}
-    devices = set()
     for task in np.flatnonzero(inside).tolist():
         view, position = features.views[task], features.trials.position[task]
         kind = kind_of(view)
-        devices.add(features.trials.tasks[task][1])
         shapes.setdefault(kind, set()).add(float(position))
         boxes.setdefault(kind[1], []).append(ranged(view))
     kinds = {kind for kind, seen in shapes.items() if len(seen) >= settings.least_shapes}
@@ -444,5 +466,5 @@ def learn_trust(features: TaskFeatures, inside: Flags, settings: CandidateSettin
         frozenset(kinds),
         {ndim: tuple(np.min(box, axis=0).tolist()) for ndim, box in boxes.items()},
         {ndim: tuple(np.max(box, axis=0).tolist()) for ndim, box in boxes.items()},
-        frozenset((device.name, device.compute_units) for device in devices),
+        tuple(dict.fromkeys(features.trials.tasks[task][1] for task in np.flatnonzero(inside))),
     )

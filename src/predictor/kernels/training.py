@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from os import cpu_count
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -72,6 +73,7 @@ def train_kernels(
     *,
     operation: str = "conv",
     store: Store | None = None,
+    workers: int = 0,
     settings: CandidateSettings | None = None,
     on_progress: Progress | None = None,
 ) -> CandidateReport:
@@ -88,6 +90,8 @@ def train_kernels(
     operation : str, default 'conv'
     store : Store, optional
         A user's database, whose measurements are learnt too.
+    workers : int, default 0
+        Processes; 0 takes the machine's processors. The bundle doesn't depend on it.
     settings : CandidateSettings, optional
     on_progress : callable, optional
         Called with a text, steps done and steps in all.
@@ -108,7 +112,7 @@ def train_kernels(
     trials = read_trials(data, operation, arch, store)
     home = Path(out) / operation
     features = TaskFeatures(trials)
-    answers = answers_unseen(features, chosen, tell)
+    answers = answers_unseen(features, chosen, workers or cpu_count() or 1, tell)
     tell("candidates, on all shapes", chosen.folds, chosen.folds + 2)
     everything = np.ones(len(trials.tasks), bool)
     ranker = replace(
