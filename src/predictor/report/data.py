@@ -159,9 +159,8 @@ class WorstPick:
     is_at_least : bool
         Whether the pick was not measured.
     best_ms : float
-    pick_predicted_ms : float
-    best_predicted_ms : float or None
-        None where the model gave the best no time.
+    pick_predicted_ms, best_predicted_ms : float or None
+        None where the model gave no time.
     score : float
         Probability of being good that the model gave its pick.
     accepted, unseen : bool
@@ -176,7 +175,7 @@ class WorstPick:
     pick_ms: float
     is_at_least: bool
     best_ms: float
-    pick_predicted_ms: float
+    pick_predicted_ms: float | None
     best_predicted_ms: float | None
     score: float
     accepted: bool

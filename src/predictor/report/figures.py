@@ -221,13 +221,14 @@ def risk_and_coverage(data: ReportData) -> Figure:
                 linestyle="none",
                 zorder=4,
             )
-            highest = max(highest, point[1], float(risk[-1]) if len(risk) else 0.0)
+            # The first few picks may be bad by chance; they would press the rest flat.
+            highest = max(highest, point[1], float(risk[coverage > 0.1].max(initial=0.0)))
         left.axhline(data.risk, color=_MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
         left.set(xlim=(0, 1.005), ylim=(0, min(1.0, 1.15 * highest)))
         left.set_xlabel("coverage: share answered without measuring")
         left.set_ylabel("bad among the accepted")
         left.set_title("as the lowest accepted score falls")
-        left.legend(loc="upper left")
+        left.legend(loc="best")
         stated = np.array(sorted(data.accepted))
         outcomes = [data.delivered(risk) for risk in stated.tolist()]
         by_shape = np.array([outcome.risk_by_shape for outcome in outcomes])

@@ -221,7 +221,8 @@ def _networks(data: ReportData) -> Table:
     headers += ["default ms"] * data.has_default + ["predicted, efficiency"]
     headers += ["default, efficiency"] * data.has_default + ["search"]
     numbers = [False, False, *[True] * (len(headers) - 2)]
-    caption = "Whole networks" + (f"; the default is {default}" if data.has_default else "")
+    is_named = data.has_default and default != "default"
+    caption = f"Whole networks; the default is {default}" if is_named else "Whole networks"
     return Table(caption, headers, numbers, rows)
 
 
