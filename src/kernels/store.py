@@ -11,6 +11,7 @@ under others is never served.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
@@ -71,6 +72,8 @@ class Store:
     note : str
         What a person should know of it, such as that it is on a network file system; "" if
         nothing.
+    is_in_trouble : bool
+        Whether the note tells of something that went wrong.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str] = "", mounts: Path = MOUNTS) -> None:
         self.path = str(path or _default_path())
         self.note = ""
+        self.is_in_trouble = False
         self._files: _Answers | None = None
         self._mounts = mounts
 
@@ -283,7 +287,7 @@ class Store:
                 self.close()
                 self._files = self._set_aside(error)
             else:
-                self.note = f"{self.path} can't be read ({error})"
+                self._complain(f"{self.path} can't be read ({error})")
         return otherwise
 
     def _write(self, write: Callable[[_Answers], None]) -> None:
@@ -296,8 +300,11 @@ class Store:
                     self.close()
                     self._files = self._set_aside(error)
                     continue
-                self.note = f"{self.path} can't be written ({error}), the answer isn't kept"
+                self._complain(f"{self.path} can't be written ({error}), the answer isn't kept")
             return
+
+    def _complain(self, text: str) -> None:
+        self.note, self.is_in_trouble = text, True
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -345,13 +352,32 @@ class Store:
         """Start anew beside a file that can't be used."""
         path = Path(self.path)
         broken = path.with_name(f"{path.name}.broken")
-        with suppress(FileNotFoundError):  # another process did it
-            path.replace(broken)
-        for ending in ("-wal", "-shm"):
-            # A new database must not take up what the old one hadn't finished.
-            path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
-        self.note = f"{path} was no usable database ({error}); it is now {broken}"
-        return _SqliteAnswers(self.path)
+        self._complain(f"{path} was no usable database ({error}); it is now {broken}")
+        try:
+            return self._replaced(path, broken)
+        except OSError as failure:
+            raise InputError(
+                f"is no usable database ({error}) and can't be set aside ({failure.strerror}); "
+                "set FORETUNE_CACHE to a folder that can be written",
+                self.path,
+            ) from None
+
+    def _replaced(self, path: Path, broken: Path) -> _Answers:
+        # The lock is the kernel's: it ends with its process.
+        with path.with_name(f"{path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(sqlite3.DatabaseError):
+                # Another process may have done it, and have written since.
+                fresh = _SqliteAnswers(self.path)
+                if fresh.is_sound():
+                    return fresh
+                fresh.close()
+            with suppress(FileNotFoundError):
+                path.replace(broken)
+            for ending in ("-wal", "-shm"):
+                # A new database must not take up what the old one hadn't finished.
+                path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+            return _SqliteAnswers(self.path)
 
 
 class _Record(NamedTuple):
@@ -421,6 +447,14 @@ class _SqliteAnswers(_Answers):
             self._database.execute("SELECT kind, candidate, content FROM record LIMIT 0")
         except sqlite3.OperationalError as error:
             raise sqlite3.DatabaseError(str(error)) from None
+
+    def is_sound(self) -> bool:
+        """Whether every page can be read."""
+        try:
+            (told,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.DatabaseError:
+            return False
+        return bool(told == "ok")
 
     def _write_ahead(self) -> None:
         # Two processes that open a new file at once: the switch doesn't wait for the other's lock.

@@ -145,8 +145,12 @@ class UserDatabase:
             self.warn(f"{error}; nothing is kept for later")
             self._store = Store(":memory:")
             answer = ask(self._store)
-        if self._store.note:
-            self.warn(self._store.note)
+        note = self._store.note
+        if self._store.is_in_trouble:
+            self.warn(note)
+        elif note and note not in self._told:
+            self._told.add(note)
+            logger().info("%s", note)
         return answer
 
 

@@ -194,6 +194,19 @@ def test_many_processes_write_at_once(store: Store) -> None:
     assert last.solutions[0].time_ms in range(1, 31)
 
 
+def test_many_processes_put_a_broken_file_aside_once(tmp_path: Path) -> None:
+    path = tmp_path / "found.db"
+    path.write_bytes(b"this is no database, but long enough to be taken for one" * 40)
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", _WRITER, str(path), "none"]
+    processes = [subprocess.Popen([*words, str(number)], cwd=root) for number in range(8)]
+    assert [process.wait() for process in processes] == [0] * 8
+    store = Store(path)
+    assert len(store.measured(PROBLEM, DEVICE)) == 8 * 30
+    assert not store.is_in_trouble
+    assert path.with_name("found.db.broken").read_bytes().startswith(b"this is no database")
+
+
 def test_a_writer_that_is_killed_leaves_a_store_that_can_be_read(store: Store) -> None:
     root = str(Path(__file__).parents[2])
     words = [sys.executable, "-c", _WRITER.replace("range(1, 31)", "range(1, 10**9)"), store.path]
@@ -216,6 +229,7 @@ def test_a_network_file_system_is_told_and_works(tmp_path: Path) -> None:
     store = Store(tmp_path / "found.db", network_mounts(tmp_path))
     store.put(found(), DEVICE)
     assert "network file system (nfs4)" in store.note
+    assert not store.is_in_trouble
     assert "FORETUNE_CACHE" in store.note
     assert not (tmp_path / "found.db").exists()
     (own,) = (tmp_path / "found.db.d").glob("*.jsonl")
@@ -250,6 +264,7 @@ def test_a_broken_file_is_put_aside(tmp_path: Path) -> None:
     store = Store(path, tmp_path / "none")
     store.put(found(), DEVICE)
     assert "found.db.broken" in store.note
+    assert store.is_in_trouble
     assert store.get(PROBLEM, DEVICE) is not None
 
 
