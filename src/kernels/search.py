@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import count as numbers
+from itertools import islice
 from zlib import crc32
 
 from foretune.kernels.space import Config, Space
@@ -10,6 +14,8 @@ from foretune.kernels.space import Config, Space
 #: Larger spaces are drawn from, since listing them would take longer than measuring a few.
 _LISTED = 200_000
 _DRAWN = 4096
+#: Draws at most, of which few may go together.
+_MOST_DRAWS = 50 * _DRAWN
 #: Configs tried before neighbours of good ones are.
 _FIRST_LOOK = 6
 
@@ -17,10 +23,11 @@ _FIRST_LOOK = 6
 class ConfigSearch:
     """Proposes configs of one space, each once.
 
-    The default comes first, then configs in an order that hashing gives: it looks random, and the
-    configs that come first for one problem come first for all, so that few kernels are built for
-    many problems. Once some are known, every other proposal is an untried neighbour (one tunable,
-    one step) of the fastest known. In the end the whole space has been proposed.
+    The default comes first, then configs in an order that hashing gives, or drawing where the space
+    is too large to be listed: it looks random, and the configs that come first for one problem come
+    first for all, so that few kernels are built for many problems. Once some are known, every other
+    proposal is an untried neighbour (one tunable, one step) of the fastest known. In the end the
+    whole space has been proposed, or thousands of configs of a large one.
 
     Parameters
     ----------
@@ -48,7 +55,9 @@ class ConfigSearch:
         self._allowed = allowed
         self._seed = seed
         self._proposed: set[Config] = set()
-        self._order: list[Config] | None = None
+        #: What comes next, as far as it was looked at, and what comes then.
+        self._ahead: deque[Config] = deque()
+        self._later = self._ordered()
         self._times: dict[Config, float] = {}
         self._failed: dict[Config, None] = {}
         self._size: int | None = None
@@ -82,8 +91,8 @@ class ConfigSearch:
     def size(self) -> int:
         """Configs that are proposed in all; takes as long as listing them."""
         if self._size is None:
-            self._hashed_order()
-        return self._size or 0
+            self._size = sum(1 for _ in self._ordered())
+        return self._size
 
     @property
     def tried(self) -> int:
@@ -99,9 +108,10 @@ class ConfigSearch:
             How many at most: first the neighbours of the fastest, then as they would be proposed.
         """
         found = dict.fromkeys(reversed(self._neighbours()))
-        for config in reversed(self._hashed_order()):
-            if len(found) >= count:
+        for place in numbers():
+            if len(found) >= count or not self._look_ahead(place + 1):
                 break
+            config = self._ahead[place]
             if config not in self._proposed:
                 found[config] = None
         allowed = self._allowed or (lambda _: True)
@@ -118,7 +128,7 @@ class ConfigSearch:
     def give_back(self, config: Config) -> None:
         """Let a proposed config that was not tried be proposed again, first."""
         self._proposed.discard(config)
-        self._hashed_order().append(config)
+        self._ahead.appendleft(config)
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Report a time, or None for a failure."""
@@ -152,9 +162,13 @@ class ConfigSearch:
 
     def _take_next(self, proposals: list[Config]) -> None:
         before = len(proposals)
-        order = self._hashed_order()
-        while order and len(proposals) == before:
-            self._take(order.pop(), proposals)
+        while len(proposals) == before and self._look_ahead(1):
+            self._take(self._ahead.popleft(), proposals)
+
+    def _look_ahead(self, count: int) -> bool:
+        """See to it that so many configs are ahead; false if there are no more."""
+        self._ahead.extend(islice(self._later, max(0, count - len(self._ahead))))
+        return len(self._ahead) >= count
 
     def _neighbours(self) -> list[Config]:
         """Untried neighbours of the three fastest, those of the fastest last."""
@@ -162,16 +176,21 @@ class ConfigSearch:
         found = [near for config in fastest for near in self._space.neighbours(config)]
         return [near for near in reversed(found) if near not in self._proposed]
 
-    def _hashed_order(self) -> list[Config]:
-        """All configs, the next one last."""
-        if self._order is None:
-            if self._space.unconstrained_size <= _LISTED:
-                configs = list(self._space)
-            else:
-                configs = self._space.sample(_DRAWN, self._seed)
-            self._order = sorted(configs, key=self._hash, reverse=True)
-            self._size = len(configs)
-        return self._order
+    def _ordered(self) -> Iterator[Config]:
+        """Give the configs in the order in which they are proposed; of large spaces some."""
+        if self._space.unconstrained_size <= _LISTED:
+            yield from sorted(self._space, key=self._hash)
+            return
+        generator = random.Random(self._seed)
+        seen = {self._space.default}
+        yield self._space.default
+        for _ in range(_MOST_DRAWS):
+            config = self._space.draw(generator)
+            if config is not None and config not in seen:
+                seen.add(config)
+                yield config
+                if len(seen) == _DRAWN:
+                    return
 
     def _hash(self, config: Mapping[str, int]) -> int:
         # crc32 alone maps near texts to near numbers.

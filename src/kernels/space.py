@@ -212,12 +212,28 @@ class Space:
         for _ in range(tries):
             if len(drawn) == count:
                 return list(drawn)
-            values = {tunable.name: generator.choice(tunable.values) for tunable in self.tunables}
-            if self.why_not(values) is None:
-                drawn[Config(values)] = None
+            config = self.draw(generator)
+            if config is not None:
+                drawn[config] = None
         rest = [config for config in self if config not in drawn]
         generator.shuffle(rest)
         return [*drawn, *rest[: max(0, count - len(drawn))]]
+
+    def draw(self, generator: random.Random) -> Config | None:
+        """Draw a value of each tunable at random; None if they don't go together.
+
+        The same state of the generator draws the same values in another space, but for tunables
+        whose values differ.
+        """
+        # Several times as fast as choice().
+        numbers = [generator.random() for _ in self.tunables]
+        values: dict[str, int] = {}
+        for tunable, checks, number in zip(self.tunables, self._checks, numbers, strict=True):
+            values[tunable.name] = tunable.values[int(number * len(tunable.values))]
+            for check in checks:
+                if not check.holds(*map(values.__getitem__, check.names)):
+                    return None
+        return Config(values)
 
     def neighbours(self, config: Mapping[str, int]) -> list[Config]:
         """Configs that differ in one tunable by one step."""

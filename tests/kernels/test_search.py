@@ -84,3 +84,31 @@ def test_failures_are_counted() -> None:
     for config in search.propose(2):
         search.tell(config, None)
     assert (search.tried, search.failures, search.best_ms) == (2, 2, None)
+
+
+def large_space(last: int, limit: int) -> Space:
+    values = tuple(range(1, 65))
+    tunables = [Tunable(name, values, 1) for name in "ABCD"]
+    constraint = Constraint(("A", "B"), lambda a, b: a * b <= limit, "too much")
+    return Space((*tunables, Tunable("E", tuple(range(last)), 0)), (constraint,))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 3))
+def test_a_large_space_is_drawn_from_as_far_as_asked(counts: list[int], seed: int) -> None:
+    space = large_space(3, 500)
+    search = ConfigSearch(space, seed=seed)
+    looked_at = search.untried(5)
+    proposed = [config for count in counts for config in search.propose(count)]
+    assert len(set(proposed)) == len(proposed) == sum(counts)
+    assert proposed[:5] == looked_at[: len(proposed)]
+    assert all(config in space for config in proposed)
+
+
+def test_large_spaces_of_many_problems_begin_alike() -> None:
+    first, second = (
+        {config.key for config in ConfigSearch(space).propose(50)}
+        for space in (large_space(3, 4096), large_space(3, 3000))
+    )
+    assert len(first & second) > 35
+    assert ConfigSearch(large_space(3, 4096)).size == 4096
