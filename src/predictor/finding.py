@@ -191,7 +191,12 @@ class _Suggested:
     def choose(self, task: Task, count: int, pace: Pace) -> list[Candidate[Any]]:  # noqa: ARG002
         """Give the next ones that were not tried yet."""
         chosen, self._left = self._left[:count], self._left[count:]
-        return [one for one in chosen if one.solver in task.searches and one.key not in task.known]
+        return [
+            one
+            for one in chosen
+            if one.solver in task.searches
+            if not task.searches[one.solver].is_proposed(one.config)
+        ]
 
 
 def _bound(allowed: Allowed, known: Solver[Any]) -> Callable[[Config], bool]:
