@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
+
+import numpy as np
 
 from foretune.kernels.records import MeasuredCandidate
 
@@ -54,4 +55,4 @@ def drift_of(measured: Iterable[MeasuredCandidate]) -> Drift | None:
     (True, False, None)
     """
     ratios = [one.time_ms / one.predicted_ms for one in measured if one.predicted_ms]
-    return Drift(median(ratios), len(ratios)) if ratios else None
+    return Drift(float(np.median(ratios)), len(ratios)) if ratios else None
