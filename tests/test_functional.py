@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import foretune
 from foretune import ConvProblem, InputError
-from foretune.functional import run
-from foretune.kernels.compute import compute
+from foretune.functional import run as functional_run
 from foretune.kernels.runtime.device import CompileError, DeviceError
 from foretune.kernels.store import Store
 from foretune.predictor.select import Selector
@@ -25,6 +24,7 @@ torch = pytest.importorskip("torch", reason="PyTorch, which these are compared w
 Array = npt.NDArray[Any]
 #: Not typed, because much here is wrong on purpose.
 F: Any = foretune
+run: Any = functional_run
 #: No measuring: what is computed doesn't depend on who computes it.
 FAST: dict[str, Any] = {"mode": "FAST"}
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -337,15 +337,15 @@ def test_what_cannot_be_launched_costs_no_result(monkeypatch: pytest.MonkeyPatch
     problem = ConvProblem("F", 2, 4, (8, 8), 6, (3, 3))
     first = chooser.choose(problem, mode="FAST")
     assert first.solver != "ConvNaive"
-    real = compute
+    real = run.packed_call
 
-    def failing(problem: Any, *, solver: str, **rest: Any) -> Any:
+    def failing(problem: Any, device: str, solver: str, *rest: Any) -> Any:
         if solver == first.solver:
             raise CompileError("the compiler gave up")
-        return real(problem, solver=solver, **rest)
+        return real(problem, device, solver, *rest)
 
     monkeypatch.setattr(run, "selector", lambda _: chooser)
-    monkeypatch.setattr(run, "compute", failing)
+    monkeypatch.setattr(run, "packed_call", failing)
     for _ in range(2):
         _close(F.conv2d(X, W, BIAS, **FAST), _expected() + BIAS[:, None, None])
     again = chooser.choose(problem, mode="FAST")
@@ -361,7 +361,7 @@ def test_a_device_that_is_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         raise DeviceError("the device is gone")
 
     monkeypatch.setattr(run, "selector", lambda _: chooser)
-    monkeypatch.setattr(run, "compute", failing)
+    monkeypatch.setattr(run, "packed_call", failing)
     with pytest.raises(DeviceError, match="the device is gone"):
         F.conv2d(X, W, **FAST)
     assert not chooser.notes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,13 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretune.errors import InputError
-from foretune.kernels.runtime.arrays import empty_like, view_of
+from foretune.kernels.runtime.arrays import empty_like, place_of, view_of
 from foretune.kernels.runtime.fitting import ALIGNMENT
 
 #: What libraries call the types that kernels compute with. 16-bit unsigned integers hold bfloat16s.
 _DTYPES = MappingProxyType(
     {"float32": "FP32", "float16": "FP16", "bfloat16": "BF16", "uint16": "BF16"}
 )
+
+
+#: PyTorch's devices -> names of devices; PyTorch takes long to tell.
+_PLACES: dict[Any, str] = {}
 
 
 class Form(NamedTuple):
@@ -130,6 +135,48 @@ def packed(array: Any, form: Form, order: tuple[int, ...], name: str) -> Any:
     made = empty_like(array, form.shape, order, name)
     assign(made, array, name)
     return made
+
+
+def address_of(array: Any) -> int | None:
+    """Where the elements start; None if that isn't asked for cheaply, or isn't aligned.
+
+    Examples
+    --------
+    >>> address_of(np.zeros(8)) is None, address_of([1.0]) is None
+    (False, True)
+    """
+    if isinstance(array, np.ndarray):
+        address: int = array.__array_interface__["data"][0]
+    elif _is_torch(array):
+        address = array.data_ptr()
+    else:
+        return None
+    return None if address % ALIGNMENT else address
+
+
+def device_of(array: Any) -> str:
+    """Name the device that an array lies on.
+
+    Examples
+    --------
+    >>> device_of(np.zeros(8))
+    'cpu'
+    """
+    if isinstance(array, np.ndarray):
+        return "cpu"
+    if not _is_torch(array):
+        return place_of(array, "")
+    known = _PLACES.get(array.device)
+    if known is None:
+        known = _PLACES[array.device] = place_of(array, "")
+    return known
+
+
+def stream_of(array: Any) -> int | None:
+    """Give PyTorch's current stream for a tensor on a GPU; None for anything else."""
+    if not _is_torch(array) or array.device.type == "cpu":
+        return None
+    return int(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream)
 
 
 def assign(target: Any, value: Any, name: str) -> None:

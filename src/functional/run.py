@@ -7,14 +7,25 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
+import numpy as np
+
 from foretune.errors import InputError
-from foretune.functional.arrays import Form, assign, form_of, is_packed, packed
+from foretune.functional.arrays import (
+    Form,
+    address_of,
+    assign,
+    device_of,
+    form_of,
+    is_packed,
+    packed,
+    stream_of,
+)
 from foretune.functional.conv_arguments import ConvCall
-from foretune.kernels.compute import compute
+from foretune.kernels.compute import compute, packed_call
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem import Tensor
 from foretune.kernels.registry import naive_solver
-from foretune.kernels.runtime.arrays import empty_like, place_of
+from foretune.kernels.runtime.arrays import empty_like
 from foretune.kernels.runtime.device import DeviceError
 from foretune.predictor.candidates import DEFAULT_RISK
 from foretune.predictor.decision import Decision
@@ -91,7 +102,7 @@ def run(
         if not is_packed(out, form, output.order):
             target = None
     first = next(iter(given.values()))
-    device = _device(place_of(first, "") if asked.device is None else asked.device)
+    device = device_of(first) if asked.device is None else _device(asked.device)
     # A bias changes no candidate's place: decisions are those of the problem without.
     chooser = selector(device)
     chosen = chooser.choose(
@@ -103,22 +114,20 @@ def run(
         risk=asked.risk,
     )
     problem, beta = call.problem, 0.0
-    if bias is not None and problem.direction == "F":
-        problem = _with_bias(problem)
-        given["bias"] = bias
-    elif bias is not None:
-        # Kernels add a bias to a forward output alone. Others find it as the output's old content.
-        if target is None:
-            target = empty_like(first, output.shape, output.order, "out")
-        assign(target, bias[(None, slice(None), *(None,) * (len(output.shape) - 2))], "bias")
-        beta = 1.0
-    rest: dict[str, Any] = {
-        **{"out": target, "device": device, "beta": beta, "stream": asked.stream},
-        **{"deterministic": asked.deterministic, "workspace_limit": asked.workspace_limit},
-        **given,
-    }
+    if bias is not None:
+        bias = packed(bias, form_of(bias, "bias"), (0,), "bias")
+        if problem.direction == "F":
+            problem = _with_bias(problem)
+            given["bias"] = bias
+        else:
+            # Kernels add a bias to a forward output alone. Others find it as its old content.
+            if target is None:
+                target = empty_like(first, output.shape, output.order, "out")
+            assign(target, bias[(None, slice(None), *(None,) * (len(output.shape) - 2))], "bias")
+            beta = 1.0
+    job = _Job(problem, given, output, target, device, beta, asked)
     try:
-        made = _compute(chooser, chosen, problem, rest)
+        made = _computed(chooser, chosen, job)
     except InputError as error:
         if error.where in names:
             raise InputError(error.message, names[error.where]) from None
@@ -129,22 +138,87 @@ def run(
     return made
 
 
-def _compute(
-    chooser: Selector, chosen: Decision, problem: ConvProblem, rest: dict[str, Any]
-) -> Any:
+class _Job(NamedTuple):
+    """What is left to be computed once it is known by whom."""
+
+    problem: ConvProblem
+    given: dict[str, Any]
+    output: Tensor
+    out: Any
+    device: str
+    beta: float
+    asked: Asked
+
+
+def _computed(chooser: Selector, chosen: Decision, job: _Job) -> Any:
     try:
-        return compute(problem, solver=chosen.solver, config=chosen.config or None, **rest)
+        return _compute(job, chosen.solver, chosen.config or None)
     except DeviceError as error:
-        naive = naive_solver(problem.operation).id
+        naive = naive_solver(job.problem.operation).id
         if chosen.solver == naive:
             raise
         try:
-            made = compute(problem, solver=naive, **rest)
+            made = _compute(job, naive, None)
         except DeviceError:
             # It is the device that is broken.
             raise error from None
         chooser.reject(chosen, str(error))
         return made
+
+
+def _compute(job: _Job, solver: str, config: str | None) -> Any:
+    asked = job.asked
+    first = next(iter(job.given.values()))
+    out = job.out
+    if out is None:
+        out = empty_like(first, job.output.shape, job.output.order, "out")
+    addresses = _addresses(job, out)
+    if addresses is None:
+        return compute(
+            job.problem,
+            out=out,
+            solver=solver,
+            config=config,
+            device=job.device,
+            beta=job.beta,
+            stream=asked.stream,
+            deterministic=asked.deterministic,
+            workspace_limit=asked.workspace_limit,
+            **job.given,
+        )
+    call = packed_call(
+        *(job.problem, job.device, solver, config, job.beta),
+        *(asked.deterministic, asked.workspace_limit),
+    )
+    call(addresses, stream_of(first))
+    return out
+
+
+def _addresses(job: _Job, out: Any) -> dict[str, int] | None:
+    """Tell where arrays start; None if `compute` has to look at them more closely."""
+    if job.asked.stream is not None:
+        return None
+    addresses = {}
+    for name, array in (*job.given.items(), (job.output.name, out)):
+        address = address_of(array)
+        if address is None or device_of(array) != job.device:
+            return None
+        addresses[name] = address
+    if out is job.out and not _is_apart(job, addresses):
+        return None
+    return addresses
+
+
+def _is_apart(job: _Job, addresses: Mapping[str, int]) -> bool:
+    """Whether a caller's output can be written without regard to the other arrays."""
+    if isinstance(job.out, np.ndarray) and not job.out.flags.writeable:
+        return False
+    start = addresses[job.output.name]
+    end = start + job.output.nbytes
+    return all(
+        start >= addresses[name] + int(array.nbytes) or end <= addresses[name]
+        for name, array in job.given.items()
+    )
 
 
 def _device(name: str) -> str:

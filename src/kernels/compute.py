@@ -153,6 +153,64 @@ def compute(
     return out
 
 
+class PackedCall:
+    """A candidate that is ready to compute a problem with arrays that lie as the problem says.
+
+    What `compute` finds out about arrays at each call is the caller's business here.
+
+    Parameters
+    ----------
+    problem : Problem
+    device, solver, config : str
+        As for `compute`.
+    beta : float
+    deterministic : bool
+    workspace_limit : int or None
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: str,
+        solver: str,
+        config: str | None,
+        beta: float,
+        deterministic: bool,
+        workspace_limit: int | None,
+    ) -> None:
+        self._session = _session(device)
+        self._candidate = self._session.candidate(problem, solver, config, deterministic)
+        self._plan = _plan(self._candidate, problem, 1.0, beta)
+        self._limit = workspace_limit
+        described = tensors(problem)
+        self._nbytes = {tensor.name: tensor.nbytes for tensor in described}
+        self._output = next(tensor.name for tensor in described if tensor.is_output)
+
+    def __call__(self, addresses: Mapping[str, int], stream: int | None = None) -> None:
+        """Compute.
+
+        Parameters
+        ----------
+        addresses : mapping
+            Where the tensors start, the output too: packed, aligned, on the device, disjoint.
+        stream : int, optional
+            A stream of the caller's. Without one, the result is complete on return.
+        """
+        session = self._session
+        with session.on_stream(stream):
+            session.run_packed(
+                self._plan,
+                {name: (address, self._nbytes[name]) for name, address in addresses.items()},
+                self._output,
+                session.workspace(self._candidate, self._plan, self._limit),
+                stream is None,
+            )
+
+
+#: Finds a call that was made before.
+packed_call: Callable[..., PackedCall] = lru_cache(maxsize=4096)(PackedCall)
+
+
 class _Argument:
     """An array of the caller's for a tensor."""
 
@@ -303,6 +361,30 @@ class _Session:
             self.device.synchronize()
         for buffer in staged:
             buffer.free()
+
+    def run_packed(
+        self,
+        plan: Plan,
+        memory: Mapping[str, tuple[int, int]],
+        output: str,
+        workspace: Buffer | None,
+        waits: bool,
+    ) -> None:
+        """Start a plan on memory that kernels can use, as addresses and bytes."""
+        wrap = self.device.wrap
+        buffers: dict[str, Buffer | None] = {
+            name: wrap(address, nbytes) for name, (address, nbytes) in memory.items()
+        }
+        target = buffers[output]
+        assert target is not None
+        buffers["workspace"] = workspace
+        run = self._executor.prepare(plan, buffers)
+        self._executor.close()
+        run()
+        if self.reaches("cpu"):
+            self.device.publish(target)
+        elif waits:
+            self.device.synchronize()
 
     def _input(self, given: _Argument, staged: list[Buffer]) -> Buffer:
         if given.is_direct:

@@ -31,13 +31,13 @@ RUN: Any = run
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Directions that foretune computed."""
     directions = []
-    real = RUN.compute
+    real = RUN.packed_call
 
-    def compute(problem: Any, **arguments: Any) -> Any:
+    def packed_call(problem: Any, *arguments: Any) -> Any:
         directions.append(problem.direction)
-        return real(problem, **arguments)
+        return real(problem, *arguments)
 
-    monkeypatch.setattr(run, "compute", compute)
+    monkeypatch.setattr(run, "packed_call", packed_call)
     return directions
 
 

@@ -234,16 +234,19 @@ def empty_like(array: Any, shape: tuple[int, ...], order: tuple[int, ...], name:
     name : str
         What messages call it.
     """
-    memory_shape = tuple(shape[axis] for axis in order)
-    places = np.argsort(order)
+    places = tuple(sorted(range(len(order)), key=order.__getitem__))
+    is_plain = places == order == tuple(range(len(order)))
+    memory_shape = shape if is_plain else tuple([shape[axis] for axis in order])
     if isinstance(array, np.ndarray):
-        return np.empty(memory_shape, array.dtype).transpose(places)
+        made = np.empty(memory_shape, array.dtype)
+        return made if is_plain else made.transpose(places)
     if hasattr(array, "new_empty"):  # PyTorch's
-        return array.new_empty(memory_shape).permute(*places.tolist())
+        made = array.new_empty(memory_shape)
+        return made if is_plain else made.permute(*places)
     if hasattr(array, "__array_namespace__"):
         library = array.__array_namespace__()
         made = library.empty(memory_shape, dtype=array.dtype, device=array.device)
-        return library.permute_dims(made, tuple(places.tolist()))
+        return library.permute_dims(made, places)
     raise InputError(f"{type(array)} can't be made here; give one as out=", name)
 
 
