@@ -4,8 +4,8 @@
 
 For each pair of exhaustive runs of one kernel: a forest learns all times of the older device. It is
 asked for the newer one's fastest config: alone, and with 10, 50 or 200 configs of the newer device,
-drawn at random and measured, from which a second forest learns what the first one's answers are
-worth there. Beside it: a forest of the measured configs only, and measuring as many as the first
+drawn at random and measured, from which a second forest learns by how much the first one errs
+there. Beside it: a forest of the measured configs only, and measuring as many as the first
 forest ranks first. Slowdowns are of the one pick over the best recorded, or of the best measured,
 as geometric means over ten draws. All runs are of one problem, so nothing is said about problems
 of other sizes. Needs foretune[train].
@@ -57,11 +57,10 @@ def study(older: RecordedRun, newer: RecordedRun, repeats: int) -> list[str]:
         alone: list[float] = []
         for seed in range(repeats):
             drawn = np.random.default_rng(seed).choice(candidates, count, replace=False)
-            for found, rows in (
-                (joint, np.column_stack([new, guess])),
-                (alone, new),
-            ):
-                answers = forest(rows[drawn], times[drawn], seed).predict(rows)
+            for found, offset in ((joint, guess), (alone, np.zeros(len(new)))):
+                rows = np.column_stack([new, offset])
+                trees = forest(rows[drawn], times[drawn] / np.exp(offset[drawn]), seed)
+                answers = offset + trees.predict(rows)
                 pick = candidates[answers[candidates].argmin()]
                 found.append(float(np.log(min(times[pick], times[drawn].min()) / best)))
         top = np.nanmin(times[order[:count]]) / best

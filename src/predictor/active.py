@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import RandomForestRegressor
 
 from foretune.errors import InputError
 from foretune.kernels.problem import Problem
@@ -34,8 +34,11 @@ from foretune.predictor.candidates import RankedCandidate
 
 Floats = npt.NDArray[np.float64]
 
-#: Configs of a solver that are looked at for each choice.
-_POOL = 1024
+#: Configs of a solver that are looked at for each choice; with many problems under way fewer, so
+#: that choosing takes little beside measuring.
+_POOL, _LEAST_POOL = 1024, 256
+#: Rows that a forest is grown on at most, for the same reason; drawn where there are more.
+_MOST_ROWS = 4000
 #: A solver's forest needs so many times; until then its configs come in the search's order.
 _LEAST_ROWS = 6
 #: Configs that a solver without a forest gets on a problem.
@@ -58,7 +61,7 @@ class _Forest:
     """What is known of a solver: the forest, and the rows that it was grown on."""
 
     rows: int
-    trees: ExtraTreesRegressor
+    trees: RandomForestRegressor
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean and spread of the trees' answers."""
@@ -168,6 +171,7 @@ class ActiveChooser:
         candidates: list[Candidate[Any]] = []
         means, spreads = [], []
         fair: list[Candidate[Any]] = []
+        pool = max(_LEAST_POOL, _POOL // len(self._known))
         for solver, search in task.searches.items():
             forest = self._forest(solver)
             if forest is None:
@@ -175,7 +179,7 @@ class ActiveChooser:
                 wanted = _FAIR_TRIES - task.given[solver.id] if is_near else 0
                 fair += [Candidate(solver, config) for config in search.untried(max(0, wanted))]
                 continue
-            configs = search.untried(_POOL)
+            configs = search.untried(pool)
             if not configs or task.room(solver) <= 0:
                 continue
             mean, spread = forest.predict(self._features(known, search, best, configs))
@@ -201,7 +205,8 @@ class ActiveChooser:
     ) -> list[int]:
         """Places of the candidates to try, at most `count`, the most promising first."""
         # What building takes is looked into only for those that may be chosen.
-        near = np.argsort(mean - 2 * spread, kind="stable")[: 8 * count]
+        most = 4 * count
+        near = np.unique([np.argsort(mean)[:most], np.argsort(mean - 2 * spread)[:most]])
         mean, spread = mean[near], spread[near]
         seconds = pace.trial_seconds + _RUNS * np.exp(mean) / 1e3
         if pace.build_seconds > 0:
@@ -244,8 +249,12 @@ class ActiveChooser:
                 targets += [max(gains)] * len(search.failed)
         if len(targets) < _LEAST_ROWS:
             return None
-        trees = ExtraTreesRegressor(_TREES, max_features=0.7, random_state=self._seed, n_jobs=1)
-        trees.fit(np.concatenate(features), np.array(targets))
+        table, answers = np.concatenate(features), np.array(targets)
+        if len(answers) > _MOST_ROWS:
+            drawn = self._random.choice(len(answers), _MOST_ROWS, replace=False)
+            table, answers = table[drawn], answers[drawn]
+        trees = RandomForestRegressor(_TREES, max_features=0.7, random_state=self._seed, n_jobs=1)
+        trees.fit(table, answers)
         forest = self._forests[solver.id] = _Forest(rows, trees)
         return forest
 
