@@ -138,6 +138,10 @@ class Solver(ABC, Generic[P]):
     def space(self, problem: P, device: DeviceProperties) -> Space:
         """All configs, for a problem that it is applicable to."""
 
+    def bounds(self, problem: P, device: DeviceProperties) -> Space:
+        """All configs, with any default: sooner to have than `space` where the default isn't."""
+        return self.space(problem, device)
+
     def default_config(self, problem: P, device: DeviceProperties) -> Config:
         """Give a valid config without search: constant time, nothing is run."""
         return self.space(problem, device).default

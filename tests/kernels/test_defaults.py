@@ -28,3 +28,20 @@ def test_defaults_are_in_their_space(solver: Solver[Any], device: DeviceProperti
     for problem in applicable:
         default = solver.default_config(problem, device)
         assert solver.space(problem, device).why_not(default) is None, problem
+
+
+@pytest.mark.parametrize("solver", solvers("conv"), ids=lambda solver: solver.id)
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.arch)
+def test_bounds_are_the_space_but_for_the_default(
+    solver: Solver[Any], device: DeviceProperties
+) -> None:
+    problems = read_suite("gpu,cpu_varied")[::5]
+    for problem in problems:
+        if solver.is_applicable(problem, device):
+            space, bounds = solver.space(problem, device), solver.bounds(problem, device)
+            assert bounds.names == space.names
+            assert all(
+                one.values == other.values
+                for one, other in zip(space.tunables, bounds.tunables, strict=True)
+            )
+            assert bounds.why_not(space.default) is None

@@ -24,6 +24,10 @@ class TiledConv(ConvSolver):
         """Tiles, threads' tiles, vectors, stages, shares of K."""
         return tile_space(self.matrices(problem), device)
 
+    def bounds(self, problem: ConvProblem, device: DeviceProperties) -> Space:
+        """Give the same configs without choosing a default."""
+        return tile_space(self.matrices(problem), device, has_default=False)
+
     def plan(
         self, problem: ConvProblem, config: Config, alpha: float = 1.0, beta: float = 0.0
     ) -> Plan:

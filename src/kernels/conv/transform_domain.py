@@ -81,6 +81,16 @@ class TransformDomainConv(ConvSolver):
     def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
         """Tunables of the GEMM, and the transforms' block size."""
         product = GEMM.space(self.product(as_forward(problem)), device)
+        return self._with_transform(product, problem, device)
+
+    def bounds(self, problem: ConvProblem, device: DeviceProperties) -> Space:
+        """Give the same configs without choosing a default."""
+        product = GEMM.bounds(self.product(as_forward(problem)), device)
+        return self._with_transform(product, problem, device)
+
+    def _with_transform(
+        self, product: Space, problem: ConvProblem, device: DeviceProperties
+    ) -> Space:
         own = self.transform_tunable(problem, device)
         return Space((*product.tunables, own), product.constraints)
 

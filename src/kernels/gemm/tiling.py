@@ -103,22 +103,25 @@ def adds_atomically(config: Mapping[str, int]) -> bool:
     return bool(config["ATOMIC"])
 
 
-def tile_space(matrices: Matrices, device: DeviceProperties) -> Space:
+def tile_space(matrices: Matrices, device: DeviceProperties, *, has_default: bool = True) -> Space:
     """List the configs for these matrices.
 
     Parameters
     ----------
     matrices : Matrices
     device : DeviceProperties
+    has_default : bool, default True
+        Whether the default is chosen well, which takes as long as all the rest.
     """
     is_processor = device.arch == "cpu"
     values = _PROCESSOR_VALUES if is_processor else _GPU_VALUES
-    default = (_processor_default if is_processor else _gpu_default)(matrices, device)
+    choose = _processor_default if is_processor else _gpu_default
+    default = choose(matrices, device) if has_default else {}
     vector = 1 if is_processor else max(matrices.a_vector, matrices.b_vector)
     vectors = (1, 4) if vector > 1 else (1,)
     splits = tuple(2**power for power in range(9) if 2**power <= max(1, matrices.k // 8))
     tunables = [
-        Tunable(name, tuple(sorted({*choices, default[name]})), default[name])
+        _tunable(name, choices, default.get(name, choices[0]))
         for name, choices in {
             **values,
             "VECTOR": vectors,
@@ -128,6 +131,11 @@ def tile_space(matrices: Matrices, device: DeviceProperties) -> Space:
         }.items()
     ]
     return Space(tuple(tunables), tuple(_constraints(matrices, device)))
+
+
+def _tunable(name: str, choices: tuple[int, ...], default: int) -> Tunable:
+    values = choices if default in choices else tuple(sorted({*choices, default}))
+    return Tunable(name, values, default)
 
 
 _GPU_VALUES = {

@@ -48,6 +48,13 @@ class Im2colGemmConv(ConvSolver):
 
     def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
         """Images at a time, and what a matrix multiplication has."""
+        return self._space(problem, device, has_default=True)
+
+    def bounds(self, problem: ConvProblem, device: DeviceProperties) -> Space:
+        """Give the same configs without choosing a default."""
+        return self._space(problem, device, has_default=False)
+
+    def _space(self, problem: ConvProblem, device: DeviceProperties, *, has_default: bool) -> Space:
         images = tuple(
             2**power
             for power in range(problem.batch.bit_length() + 1)
@@ -57,7 +64,8 @@ class Im2colGemmConv(ConvSolver):
         ) or (problem.batch,)
         usual = [n for n in images if _columns_bytes(problem, n) <= _USUAL_BYTES]
         default = max(usual, default=images[0])
-        tiles = tile_space(_matrices(problem, 0, min(default, problem.batch), Workspace(0)), device)
+        matrices = _matrices(problem, 0, min(default, problem.batch), Workspace(0))
+        tiles = tile_space(matrices, device, has_default=has_default)
         return Space((Tunable("IMAGES", images, default), *tiles.tunables), tiles.constraints)
 
     def plan(

@@ -77,7 +77,16 @@ class MatrixCoreConv(ConvSolver):
 
     def space(self, problem: ConvProblem, device: DeviceProperties) -> Space:
         """Tiles, waves, stages, the split of depth and the order of blocks."""
-        extents, default = extents_of(problem), _default(problem, device)
+        return self._space(problem, device, _default(problem, device))
+
+    def bounds(self, problem: ConvProblem, device: DeviceProperties) -> Space:
+        """Give the same configs without choosing a default."""
+        return self._space(problem, device, {})
+
+    def _space(
+        self, problem: ConvProblem, device: DeviceProperties, default: Mapping[str, int]
+    ) -> Space:
+        extents = extents_of(problem)
         on_cuda = device.backend == "cuda"
         vectors = _vectors(problem)
         is_async = bool(on_cuda and vectors["VECTOR_A"] and vectors["VECTOR_B"])
@@ -85,7 +94,7 @@ class MatrixCoreConv(ConvSolver):
         splits = tuple(1 << power for power in range(9))
 
         def tunable(name: str, *values: int) -> Tunable:
-            return Tunable(name, values, default[name])
+            return Tunable(name, values, default.get(name, values[0]))
 
         return Space(
             (

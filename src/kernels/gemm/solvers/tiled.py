@@ -34,6 +34,10 @@ class TiledGemm(Solver[GemmProblem]):
         """Tiles, threads' tiles, vectors, stages, shares of K."""
         return tile_space(_matrices(problem), device)
 
+    def bounds(self, problem: GemmProblem, device: DeviceProperties) -> Space:
+        """Give the same configs without choosing a default."""
+        return tile_space(_matrices(problem), device, has_default=False)
+
     def plan(
         self, problem: GemmProblem, config: Config, alpha: float = 1.0, beta: float = 0.0
     ) -> Plan:
