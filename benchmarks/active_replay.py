@@ -8,9 +8,11 @@ configs, and the seed of a repeat decides chance.
 
 `hub` replays an exhaustive run of one kernel and one problem: ten configs drawn at random are told
 first. `tuned` replays what `foretune tune` recorded, all problems together and in rounds as there:
-the default configs come first. A curve gives the best time found over the best recorded, after so
-many trials of a problem, as a geometric mean over problems and repeats; for `hub` also after so
-many seconds of building and measuring. Needs foretune[train]; figures need matplotlib.
+the default configs come first. A curve gives the best time found over the best recorded, as a
+geometric mean over problems and repeats, after so many trials of a problem and after so many
+seconds of building and measuring. Seconds are those recorded (`hub`), or, for all problems
+together, what each kernel that nobody built before and each trial took in a tuning run on an H200
+with 16 processors (`tuned`). Needs foretune[train]; figures need matplotlib.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from foretune.kernels.search import ConfigSearch
 from foretune.kernels.solver import Candidate, KernelSource, Launch, Plan, Solver
 from foretune.kernels.space import Config, Space, Tunable
 from foretune.kernels.task import Chooser, Pace, Task
+from foretune.kernels.visiting import kernels_of
 from foretune.predictor.active import ActiveChooser
 from foretune.predictor.benchmark_hub import read_benchmark_hub
 
@@ -45,12 +48,14 @@ MARKS = (10, 15, 20, 30, 40, 50, 75, 100, 150, 200)
 #: Seconds of building and measuring after which it is given too.
 SECONDS = (30, 60, 120, 240, 480, 960)
 _START = 10
+#: Seconds of a kernel and of a trial on an H200, by the datasheet.
+_BUILD_SECONDS, _TRIAL_SECONDS = 0.09, 0.025
 _BATCHES = (8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a config then; the time is None if it failed."""
+    """What became of a config then; the time is None if it failed. Seconds are for each kernel."""
 
     time_ms: float | None
     build_seconds: float
@@ -205,7 +210,7 @@ def read_tuned(path: str, least: int, every: int) -> list[Recorded]:
                 except InputError:
                     continue  # of an older state of the space
                 ms = float(time) if status in ("measured", "too slow") else None
-                told[parsed] = Outcome(ms, 0.1, 0.05)
+                told[parsed] = Outcome(ms, _BUILD_SECONDS, _TRIAL_SECONDS)
             if told:
                 spaces[solver] = RecordedSpace(space.tunables, list(told))
                 outcomes[solver] = told
@@ -221,52 +226,57 @@ class Replay:
     best: Floats
 
 
-def replay(
-    recorded: Sequence[Recorded], chooser: Chooser | None, seed: int, most: int
-) -> list[Replay]:
-    """Visit the problems in rounds as `foretune tune` does, with what was recorded as answers."""
-    tasks = []
-    logs: list[list[tuple[float, float]]] = []
-    for record in recorded:
-        searches = {
-            solver: ConfigSearch(space, seed=seed) for solver, space in record.spaces.items()
-        }
-        task = Task(record.problem, record.text, searches, None, chooser)
-        tasks.append(task)
-        logs.append([])
-        for candidate in record.start:
-            searches[candidate.solver].claim(candidate.config)
-            task.given[candidate.solver.id] += 1
-            _tell(record, task, candidate, logs[-1])
-    built, tried, building, trying = 0, 0, 0.0, 0.0
-    for batch in (*_BATCHES, *[_BATCHES[-1]] * 20):
-        for record, task, done in zip(recorded, tasks, logs, strict=True):
-            if len(done) >= most:
-                continue
-            pace = Pace(building / max(1, built), trying / max(1, tried))
-            for candidate in task.propose(batch, pace):
-                outcome = _tell(record, task, candidate, done)
-                built, tried = built + 1, tried + 1
-                building += outcome.build_seconds
-                trying += outcome.trial_seconds
-    return [Replay(*np.array(done).T) for done in logs]
+class Replaying:
+    """A run over recorded problems under way, with the time that it would take."""
 
+    def __init__(self, recorded: Sequence[Recorded], chooser: Chooser | None, seed: int) -> None:
+        self._recorded = recorded
+        self._tasks = []
+        self._logs: list[list[tuple[float, float]]] = [[] for _ in recorded]
+        self._built: set[KernelSource] = set()
+        self._building = self._trying = 0.0
+        self._tried = 0
+        for record, log in zip(recorded, self._logs, strict=True):
+            searches = {s: ConfigSearch(space, seed=seed) for s, space in record.spaces.items()}
+            task = Task(record.problem, record.text, searches, None, chooser)
+            self._tasks.append(task)
+            for candidate in record.start:
+                searches[candidate.solver].claim(candidate.config)
+                task.given[candidate.solver.id] += 1
+                self._tell(record, task, candidate, log)
 
-def _tell(
-    record: Recorded, task: Task, candidate: Candidate[Any], done: list[tuple[float, float]]
-) -> Outcome:
-    outcome = record.outcomes[candidate.solver][candidate.config]
-    task.searches[candidate.solver].tell(candidate.config, outcome.time_ms)
-    if outcome.time_ms is not None:
-        task.learn(candidate, outcome.time_ms, 1)
-    seconds, best = done[-1] if done else (0.0, inf)
-    done.append(
-        (
-            seconds + outcome.build_seconds + outcome.trial_seconds,
-            min(best, inf if outcome.time_ms is None else outcome.time_ms),
-        )
-    )
-    return outcome
+    def run(self, most: int) -> list[Replay]:
+        """Visit the problems in rounds as `foretune tune` does, until all have so many trials."""
+        for batch in (*_BATCHES, *[_BATCHES[-1]] * 20):
+            for record, task, log in zip(self._recorded, self._tasks, self._logs, strict=True):
+                if len(log) < most:
+                    pace = Pace(
+                        self._building / max(1, len(self._built)),
+                        self._trying / max(1, self._tried),
+                    )
+                    for candidate in task.propose(batch, pace):
+                        self._tell(record, task, candidate, log)
+        return [Replay(*np.array(log).T) for log in self._logs]
+
+    def _tell(
+        self,
+        record: Recorded,
+        task: Task,
+        candidate: Candidate[Any],
+        log: list[tuple[float, float]],
+    ) -> None:
+        outcome = record.outcomes[candidate.solver][candidate.config]
+        task.searches[candidate.solver].tell(candidate.config, outcome.time_ms)
+        if outcome.time_ms is not None:
+            task.learn(candidate, outcome.time_ms, 1)
+        kernels = set(kernels_of(record.problem, candidate)) - self._built
+        self._built |= kernels
+        self._tried += 1
+        self._building += outcome.build_seconds * len(kernels)
+        self._trying += outcome.trial_seconds
+        best = log[-1][1] if log else inf
+        time = inf if outcome.time_ms is None else outcome.time_ms
+        log.append((self._building + self._trying, min(best, time)))
 
 
 WAYS: dict[str, Callable[[int], Chooser | None]] = {
@@ -344,15 +354,14 @@ def main() -> None:
     for repeat in range(options.repeats):
         recorded = records or [read_hub(options.file, repeat)]
         for name, way in WAYS.items():
-            done = replay(recorded, way(repeat), repeat, MARKS[-1])
+            done = Replaying(recorded, way(repeat), repeat).run(MARKS[-1])
             trials[name].append(at_trials(recorded, done))
             seconds[name].append(at_seconds(recorded, done))
         print(f"repeat {repeat + 1} of {options.repeats}", file=sys.stderr, flush=True)
     if records:
         print(f"{len(records)} problems, {sum(map(len, records))} trials")
     print(markdown("trials", MARKS, trials))
-    if not records:
-        print(markdown("seconds", SECONDS, seconds))
+    print(markdown("seconds", SECONDS, seconds))
     if options.figure:
         draw(options.figure, "trials of a problem", MARKS, trials)
 
