@@ -46,7 +46,7 @@ def outcomes_unseen(
         taught = [one for one, other in zip(answers, of_answer, strict=True) if other != number]
         if not asked.size or not taught:
             continue
-        rows = np.stack([answers[place].judge_rows[0] for place in asked])
+        rows = np.stack([answers[place].judge_rows[0] for place in asked.tolist()])
         odds = train_judge(taught, settings).predict(rows)[:, 0]
         score[asked] = 1 / (1 + np.exp(-odds))
     tasks = np.array([one.task for one in answers])

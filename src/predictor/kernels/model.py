@@ -436,7 +436,7 @@ class _Runnable:
             if solver is None or not solver.is_applicable(self._problem, self._device):
                 self._spaces[place] = None
             else:
-                self._spaces[place] = solver, solver.space(self._problem, self._device)
+                self._spaces[place] = solver, solver.bounds(self._problem, self._device)
         return self._spaces[place]
 
     def _is_left_out(self, solver: Solver[Any], text: str, values: Config) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from foretune.errors import InputError
 from foretune.kernels.registry import solver
 from foretune.kernels.runtime.properties import DeviceProperties
+from foretune.kernels.space import Config
 from foretune.predictor.acceptance import check_risk
 from foretune.predictor.candidates import DEFAULT_RISK
 from foretune.predictor.kernels.features import parse_config
@@ -109,7 +110,7 @@ def _device(model: KernelModel, compute_units: int | None) -> DeviceProperties:
 
 def _solution(problem: ConvProblem, ranked: RankedCandidate) -> Solution:
     known = solver(problem.operation, ranked.solver)
-    workspace = known.workspace_size(problem, parse_config(ranked.config))
+    workspace = known.workspace_size(problem, Config(parse_config(ranked.config)))
     return Solution(
         ranked.solver, ranked.predicted_ms, workspace, ranked.score, lambda: ranked.config
     )

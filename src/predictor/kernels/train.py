@@ -148,23 +148,27 @@ class TaskFeatures:
         tried[trials.task, self.candidate] = True
         #: Whether each candidate is one of a task's spaces; only what several tasks tried counts.
         self.valid: Flags = np.stack(
-            [_valid(trials, self.candidates, task) for task in range(len(trials.tasks))]
+            [_valid(trials, parsed, task) for task in range(len(trials.tasks))]
         ) & (tried.sum(axis=0) > 1)
 
 
-def _valid(trials: CandidateTrials, candidates: list[tuple[int, str]], task: int) -> Flags:
+def _valid(
+    trials: CandidateTrials, candidates: Sequence[tuple[int, dict[str, int]]], task: int
+) -> Flags:
     problem, device = trials.tasks[task]
     known = {solver.id: solver for solver in all_solvers(problem.operation)}
-    flags = np.zeros(len(candidates), bool)
     spaces: dict[int, Any] = {}
-    for number, (place, config) in enumerate(candidates):
-        if place not in spaces:
-            solver = known.get(trials.solvers[place])
-            is_applicable = solver is not None and solver.is_applicable(problem, device)
-            spaces[place] = solver.space(problem, device) if solver and is_applicable else None
-        space = spaces[place]
-        flags[number] = space is not None and space.why_not(parse_config(config)) is None
-    return flags
+    for place, name in enumerate(trials.solvers):
+        solver = known.get(name)
+        if solver is not None and solver.is_applicable(problem, device):
+            spaces[place] = solver.bounds(problem, device)
+    return np.array(
+        [
+            solver in spaces and spaces[solver].why_not(config) is None
+            for solver, config in candidates
+        ],
+        bool,
+    )
 
 
 def train_ranker(
@@ -259,7 +263,8 @@ def _worth_learning(trials: CandidateTrials, inside: Flags, fast: int) -> npt.ND
     task = trials.task[order]
     first = np.searchsorted(task, task)
     rank = np.arange(len(order)) - first
-    return order[(rank < fast) | (rank % 3 == 0)]
+    kept: npt.NDArray[np.intp] = order[(rank < fast) | (rank % 3 == 0)]
+    return kept
 
 
 def _portfolio(
@@ -281,7 +286,7 @@ def _portfolio(
         tuple(config for _, config in candidates),
     )
     rows = np.stack([features.views[task].row for task in tasks])
-    lists = tuple(map(tuple, number.reshape(best.shape).tolist()))
+    lists = tuple(tuple(listed) for listed in number.reshape(best.shape).tolist())
     return portfolio, Neighbours(coordinates(rows), lists)
 
 

@@ -212,18 +212,12 @@ def unseen_answers(
 
 
 def _tuned(trials: CandidateTrials) -> list[TunedRecord]:
-    return [
-        TunedRecord(*trials.tasks[task], trials.solvers[solver], config, time)
-        for task, solver, config, time, is_measured in zip(
-            trials.task.tolist(),
-            trials.solver.tolist(),
-            trials.config,
-            trials.time_ms.tolist(),
-            trials.measured.tolist(),
-            strict=True,
-        )
-        if is_measured
-    ]
+    records = []
+    for row in np.flatnonzero(trials.measured).tolist():
+        problem, device = trials.tasks[trials.task[row]]
+        solver, time = trials.solvers[trials.solver[row]], float(trials.time_ms[row])
+        records.append(TunedRecord(problem, device, solver, trials.config[row], time))
+    return records
 
 
 def _manifest(
