@@ -10,6 +10,8 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
+from tests.kernels.processor import needs_processor
+
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
@@ -42,3 +44,14 @@ def test_from_a_database_to_a_report(
     assert scores["foretune, shipped"].slowdown < scores["foretune, hundredth"].slowdown
     assert "MI300X" in names["report"].read_text(encoding="utf-8")
     names["work"].cleanup()
+
+
+@needs_processor
+def test_your_own_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORETUNE_CACHE", os.fspath(tmp_path / "foretune"))
+    names = run_notebook("your_own_device.ipynb", tmp_path, monkeypatch)
+    assert names["trials"]["problem"].nunique() == 6
+    assert "shapes that training never saw" in capsys.readouterr().out
+    assert "foretune&#39;s kernels on" in (tmp_path / "report-mine.html").read_text("utf-8")
