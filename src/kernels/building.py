@@ -1,22 +1,31 @@
-"""Building kernels ahead for several devices, a few at a time for each in turn."""
+"""Building kernels ahead for several devices, fairly, each kernel once."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
+from itertools import count
+from queue import PriorityQueue
+from threading import Lock, Thread
 from typing import Protocol
 
+from foretune.kernels.runtime.device import CompileError
 from foretune.kernels.solver import KernelSource
 
 
 class Builds(Protocol):
-    """Who builds kernels, such as `foretune.kernels.runtime.executor.Executor`."""
+    """Who builds kernels, such as `foretune.kernels.runtime.builder.Builder`."""
 
     built: int
 
-    def build_many(self, wanted: Iterable[KernelSource], workers: int) -> dict[KernelSource, str]:
-        """See to it that there are binaries; give those that can't be built with the reason."""
+    def is_built(self, wanted: KernelSource) -> bool:
+        """Whether there is a binary."""
+        ...
+
+    def build(self, wanted: KernelSource) -> bytes:
+        """Compile a kernel and keep its binary; several threads may."""
         ...
 
     def close(self) -> None:
@@ -31,50 +40,92 @@ class BuildQueue:
     ----------
     builder : Builds
     workers : int
-        That compile at a time.
+        Kernels that are built at a time.
     is_over : callable
         Whether what is still to build needn't be built any more.
-
-    Attributes
-    ----------
-    seconds : float
-        In which kernels were being built.
     """
 
     def __init__(self, builder: Builds, workers: int, is_over: Callable[[], bool]) -> None:
         self.builder = builder
-        self.seconds = 0.0
-        self._workers = workers
         self._is_over = is_over
-        self._thread = ThreadPoolExecutor(1)
+        self._queue: PriorityQueue[tuple[float, int, KernelSource | None]] = PriorityQueue()
+        self._numbers = count()
+        self._asked: Counter[Hashable] = Counter()
+        self._reasons: dict[KernelSource, Future[str | None]] = {}
+        self._lock = Lock()
+        self._busy, self._since, self._seconds = 0, 0.0, 0.0
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, kernels: Iterable[KernelSource]) -> Future[dict[KernelSource, str]]:
-        """Have kernels built; the answer holds those that can't be, with the reason."""
-        answer: Future[dict[KernelSource, str]] = Future()
-        self._thread.submit(self._build, list(dict.fromkeys(kernels)), {}, answer)
-        return answer
+    @property
+    def seconds(self) -> float:
+        """In which kernels were being built."""
+        with self._lock:
+            return self._seconds + (time.monotonic() - self._since if self._busy else 0.0)
+
+    def submit(
+        self, kernels: Iterable[KernelSource], device: Hashable = None
+    ) -> Callable[[], dict[KernelSource, str]]:
+        """Have kernels built, in this order, in turn with those of other devices.
+
+        Returns
+        -------
+        callable
+            Waits for them, and gives those that can't be built, with the reason.
+        """
+        reasons = {kernel: self._reason(kernel, device) for kernel in kernels}
+
+        def wait() -> dict[KernelSource, str]:
+            told = {kernel: reason.result() for kernel, reason in reasons.items()}
+            return {kernel: reason for kernel, reason in told.items() if reason is not None}
+
+        return wait
 
     def close(self) -> None:
-        """End all; nobody may wait for an answer any more."""
-        self._thread.shutdown(cancel_futures=True)
+        """End all, after what is being built."""
+        for _ in self._threads:
+            self._queue.put((-1.0, next(self._numbers), None))
+        for thread in self._threads:
+            thread.join()
         self.builder.close()
 
-    def _build(
-        self,
-        kernels: list[KernelSource],
-        failures: dict[KernelSource, str],
-        answer: Future[dict[KernelSource, str]],
-    ) -> None:
-        # In parts, so that the end of the run need not wait for all, nor devices for each other.
-        part, rest = kernels[: 2 * self._workers], kernels[2 * self._workers :]
-        if not part or self._is_over():
-            answer.set_result(failures)
-            return
-        began = time.monotonic()
+    def _reason(self, kernel: KernelSource, device: Hashable) -> Future[str | None]:
+        with self._lock:
+            known = self._reasons.get(kernel)
+            if known is None:
+                known = self._reasons[kernel] = Future()
+                self._asked[device] += 1
+                self._queue.put((self._asked[device], next(self._numbers), kernel))
+            return known
+
+    def _work(self) -> None:
+        while True:
+            _, _, kernel = self._queue.get()
+            if kernel is None:
+                return
+            reason = self._reasons[kernel]
+            try:
+                reason.set_result(None if self._is_over() else self._build(kernel))
+            except BaseException as error:
+                reason.set_exception(error)
+
+    def _build(self, kernel: KernelSource) -> str | None:
+        if self.builder.is_built(kernel):
+            return None
+        self._count(1)
         try:
-            failures |= self.builder.build_many(part, self._workers)
-        except BaseException as error:
-            answer.set_exception(error)
-            return
-        self.seconds += time.monotonic() - began
-        self._thread.submit(self._build, rest, failures, answer)
+            self.builder.build(kernel)
+        except CompileError as error:
+            return str(error)
+        finally:
+            self._count(-1)
+        return None
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if self._busy:
+                self._seconds += now - self._since
+            self._since = now
+            self._busy += change

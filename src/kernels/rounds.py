@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from threading import Condition
@@ -35,12 +34,14 @@ class Visit:
         Those that were not tried yet.
     left : int
         Visits of the device's round from this one on.
+    failures : callable
+        Waits for its kernels, and gives those that can't be built, with the reason.
     """
 
     task: Task
     candidates: deque[Candidate[Any]]
     left: int
-    failures: Future[dict[KernelSource, str]] | None = None
+    failures: Callable[[], dict[KernelSource, str]] = dict
 
 
 @dataclass

@@ -512,17 +512,13 @@ class _Lane:
             group.append(visit)
         if group:
             self._group_size = min(2 * self._group_size, _LARGEST_GROUP)
-        failures = self._kind.builds.submit(
-            kernel for visit in group for kernel in self._kernels(visit)
-        )
         for visit in group:
-            visit.failures = failures
+            visit.failures = self._kind.builds.submit(self._kernels(visit), self)
         return group
 
     def _visit(self, visit: Visit) -> None:
         run, began = self._run, time.monotonic()
-        assert visit.failures is not None
-        failures = visit.failures.result()
+        failures = visit.failures()
         self._member.supply(
             kernel for kernel in self._kernels(visit, _MOST_KNOWN) if kernel not in failures
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from threading import Lock
 
 from foretune.kernels.runtime.binaries import BinaryCache, binary_key
 from foretune.kernels.runtime.compiling import Compiler
@@ -36,6 +37,7 @@ class Builder:
         self.cache = BinaryCache() if cache is None else cache
         self.built = 0
         self._compiler = compiler
+        self._lock = Lock()
 
     def key(self, wanted: KernelSource) -> str:
         """Give the name of a kernel's binary in the cache."""
@@ -46,7 +48,7 @@ class Builder:
         return self.cache.get(self.key(wanted)) is not None
 
     def build(self, wanted: KernelSource) -> bytes:
-        """Compile a kernel and keep its binary.
+        """Compile a kernel and keep its binary; several threads may.
 
         Raises
         ------
@@ -57,7 +59,8 @@ class Builder:
         reason = self.cache.failure(key)
         if reason is not None:
             raise CompileError(reason)
-        self.built += 1
+        with self._lock:
+            self.built += 1
         try:
             binary = self._compiler.compile(self._source(wanted), wanted.macros)
         except CompileError as error:

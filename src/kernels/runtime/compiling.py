@@ -61,16 +61,29 @@ class Compiler:
         self._start = start
         self._timeout = timeout
         self._workers: list[Caller] = []
+        self._idle: list[Caller] = []
 
     def compile(self, source: str, macros: Macros) -> bytes:
-        """Build one binary.
+        """Build one binary; several threads may, each has a child of its own.
 
         Raises
         ------
         CompileError
             With the compiler's log, or how it crashed.
         """
-        return self._compile(self._first_workers(1)[0], source, macros)
+        from foretune.kernels.runtime.worker import WorkerError
+
+        worker = self._borrow()
+        try:
+            answer = worker.call({"source": source, "macros": tuple(macros)}, self._timeout)
+        except WorkerError as error:
+            raise CompileError(f"the compiler failed: {error.reason}") from None
+        finally:
+            self._idle.append(worker)
+        if "log" in answer:
+            raise CompileError(answer["log"])
+        binary: bytes = answer["binary"]
+        return binary
 
     def compile_many(
         self, jobs: Iterable[tuple[str, Macros]], workers: int
@@ -84,20 +97,12 @@ class Compiler:
             Child processes.
         """
         from concurrent.futures import ThreadPoolExecutor, as_completed
-        from queue import SimpleQueue
-
-        free: SimpleQueue[Caller] = SimpleQueue()
-        for worker in self._first_workers(workers):
-            free.put(worker)
 
         def build(source: str, macros: Macros) -> bytes | CompileError:
-            worker = free.get()
             try:
-                return self._compile(worker, source, macros)
+                return self.compile(source, macros)
             except CompileError as error:
                 return error
-            finally:
-                free.put(worker)
 
         threads = ThreadPoolExecutor(workers)
         try:
@@ -121,26 +126,18 @@ class Compiler:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _first_workers(self, count: int) -> list[Caller]:
+    def _borrow(self) -> Caller:
+        """Take a child that nobody uses."""
         # Programs whose kernels are built never need it.
         from foretune.kernels.runtime.worker import Worker
 
-        while len(self._workers) < count:
-            start = self._start or Worker
-            self._workers.append(start(*self._worker_arguments, environment=self._environment))
-        return self._workers[:count]
-
-    def _compile(self, worker: Caller, source: str, macros: Macros) -> bytes:
-        from foretune.kernels.runtime.worker import WorkerError
-
         try:
-            answer = worker.call({"source": source, "macros": tuple(macros)}, self._timeout)
-        except WorkerError as error:
-            raise CompileError(f"the compiler failed: {error.reason}") from None
-        if "log" in answer:
-            raise CompileError(answer["log"])
-        binary: bytes = answer["binary"]
-        return binary
+            return self._idle.pop()
+        except IndexError:
+            start = self._start or Worker
+            made: Caller = start(*self._worker_arguments, environment=self._environment)
+            self._workers.append(made)
+            return made
 
 
 def answer_builds(
