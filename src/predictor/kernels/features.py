@@ -59,8 +59,12 @@ ABSENT = -1.0
 #: What problem and candidate say together.
 LAUNCH_FEATURES = (
     "blocks waves wave_fill fill_m fill_n steps block_work waste loaded reload threads_per_unit "
-    "split_bytes math_ns memory_ns estimate_ns"
+    "split_bytes math_ns memory_ns estimate_ns outputs_per_thread resident resident_waves "
+    "resident_fill"
 ).split()
+
+#: Threads and blocks that a compute unit holds at most, near enough for all GPUs.
+_UNIT_THREADS, _UNIT_BLOCKS = 2048.0, 32.0
 
 DIRECTION_CODES = {"F": 0, "B": 1, "W": 2}
 
@@ -114,13 +118,17 @@ class Extents(NamedTuple):
 
 
 class BlockShape(NamedTuple):
-    """What a candidate's block computes: m x n outputs, in steps of k, by so many threads."""
+    """What a candidate's block computes: m x n outputs, in steps of k, by so many threads.
+
+    `local` is the local memory that its tiles take, in bytes.
+    """
 
     m: float
     n: float
     k: float
     split: float
     threads: float
+    local: float = 0
 
 
 _Config = Mapping[str, int]
@@ -188,19 +196,17 @@ def _channels(raw: _Numbers, direction: str) -> Extents:
 
 
 def _tiled(config: _Config) -> BlockShape:
-    rows = config.get("THREAD_M", config["TILE_M"])
-    threads = config["TILE_M"] // rows * (config["TILE_N"] // config["THREAD_N"])
-    return BlockShape(
-        config["TILE_M"], config["TILE_N"], config["TILE_K"], config["SPLIT_K"], threads
-    )
+    m, n, k = config["TILE_M"], config["TILE_N"], config["TILE_K"]
+    threads = m // config.get("THREAD_M", m) * (n // config["THREAD_N"])
+    local = 4 * config.get("STAGES", 1) * k * (m + n)
+    return BlockShape(m, n, k, config["SPLIT_K"], threads, local)
 
 
 def _matrix_cores(config: _Config) -> BlockShape:
+    m, n, k = config["TILE_M"], config["TILE_N"], config["TILE_K"]
     wave = 128 if config["MATRIX"] == 64 else config["WAVE"]
     threads = config["WAVES_M"] * config["WAVES_N"] * wave
-    return BlockShape(
-        config["TILE_M"], config["TILE_N"], config["TILE_K"], config["SPLIT_K"], threads
-    )
+    return BlockShape(m, n, k, config["SPLIT_K"], threads, 2 * config["STAGES"] * k * (m + n))
 
 
 def _direct(config: _Config) -> BlockShape:
@@ -299,7 +305,7 @@ class CandidateTable:
     ) -> None:
         extents = [of.extents(view.raw, view.direction) for of in self._views]
         m, n, k, parts = np.array(extents, np.float64)[solver].T
-        tile_m, tile_n, tile_k, split, threads = blocks
+        tile_m, tile_n, tile_k, split, threads, local = blocks
         units, element = view.device.compute_units, view.raw[_RAW["element_bytes"]]
         rows, columns = np.ceil(m / tile_m), np.ceil(n / tile_n)
         count = rows * columns * parts * split
@@ -325,6 +331,14 @@ class CandidateTable:
         out[12] = 2e9 * work * whole_waves * units / view.peak
         out[13] = 1e9 * (view.traffic + 2 * split_bytes) / view.bandwidth
         np.maximum(out[12], out[13], out=out[14])
+        # Blocks that a unit has room for at a time.
+        resident = np.minimum(_UNIT_THREADS / threads, view.local_memory / np.maximum(local, 1.0))
+        resident = np.clip(np.floor(resident), 1.0, _UNIT_BLOCKS)
+        rounds = waves / resident
+        out[15] = tile_m * tile_n / threads
+        out[16] = resident
+        out[17] = rounds
+        out[18] = rounds / np.ceil(rounds)
 
 
 class ProblemView:
@@ -367,6 +381,7 @@ class ProblemView:
         self.traffic = 2.0 ** float(self.row[_LOG_TRAFFIC])
         self.peak = self.device.peak_flops(int(self.raw[_RAW["element_bytes"]]))
         self.bandwidth = self.device.bandwidth_gbs * 1e9
+        self.local_memory = max(properties.local_memory, properties.dynamic_local_memory)
 
     @property
     def log_roofline(self) -> float:
@@ -393,7 +408,7 @@ def feature_names(*, with_device: bool = False) -> tuple[str, ...]:
     Examples
     --------
     >>> feature_names()[-1]
-    'estimate_ns'
+    'resident_fill'
     """
     return (
         *problem_feature_names(with_device=with_device),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 #: Problems learnt that name candidates, and candidates that are ranked.
-ASKED_NEIGHBOURS, RANKED = 12, 48
+ASKED_NEIGHBOURS, RANKED = 12, 80
 #: Log slowdown where there is no candidate: never a reason to pick another.
 _UNKNOWN = 3.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import InputError
+from foretune.kernels.problem_text import format_problem, parse_problem
 from foretune.kernels.solver import Candidate
 
 if TYPE_CHECKING:
@@ -58,13 +59,22 @@ def write_portfolio(path: str | os.PathLike[str], keys: Iterable[str]) -> None:
     Path(path).write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
 
 
-def read_portfolio(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+#: What begins the lines of a single problem.
+_FOR = "for "
+#: Problem's text, or "" for every problem -> solver -> texts of its configs.
+Portfolio = dict[str, dict[str, list[str]]]
+
+
+def read_portfolio(path: str | os.PathLike[str]) -> Portfolio:
     """Read candidates, one a line as ``Solver{NAME=value,...}``; "#" begins a comment.
+
+    After a line ``for PROBLEM`` they are for that problem alone.
 
     Returns
     -------
     dict
-        Solver -> texts of its configs, in the order of the file.
+        Problem's canonical text, "" for every problem -> solver -> texts of its configs, in the
+        order of the file.
 
     Raises
     ------
@@ -75,17 +85,22 @@ def read_portfolio(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {error}", str(path)) from None
-    found: dict[str, list[str]] = {}
+    found: Portfolio = {"": {}}
+    section = found[""]
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        solver, brace, config = text.partition("{")
-        if not solver.isidentifier() or (brace and not config.endswith("}")):
-            raise InputError(
-                f"expected Solver{{NAME=value,...}}, got {text!r}", f"{path}, line {number}"
-            )
-        found.setdefault(solver, []).append(config.removesuffix("}"))
+        where = f"{path}, line {number}"
+        if text.startswith(_FOR):
+            try:
+                problem = format_problem(parse_problem(text.removeprefix(_FOR)))
+            except InputError as error:
+                raise InputError(str(error), where) from None
+            section = found.setdefault(problem, {})
+        elif text:
+            solver, brace, config = text.partition("{")
+            if not solver.isidentifier() or (brace and not config.endswith("}")):
+                raise InputError(f"expected Solver{{NAME=value,...}}, got {text!r}", where)
+            section.setdefault(solver, []).append(config.removesuffix("}"))
     return found
 
 
@@ -98,16 +113,24 @@ class PortfolioChooser:
     Parameters
     ----------
     portfolio : mapping
-        Solver -> texts of its configs, the most useful first (`read_portfolio`).
+        Of `read_portfolio`. What is for a problem alone comes before what is for all.
     """
 
-    def __init__(self, portfolio: Mapping[str, Iterable[str]]) -> None:
-        self._portfolio = {solver: list(configs) for solver, configs in portfolio.items()}
+    def __init__(self, portfolio: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        self._portfolio = portfolio
 
     def choose(self, task: Task, count: int, pace: Pace) -> list[Candidate[Any]]:  # noqa: ARG002
         """Give candidates that were not tried; the fastest solver so far gets half of a batch."""
+        own = self._portfolio.get(task.text, {})
+        first = [
+            candidate for solver in task.searches for candidate in self._untried(task, solver, own)
+        ]
+        return first[:count] or self._from_all(task, count)
+
+    def _from_all(self, task: Task, count: int) -> list[Candidate[Any]]:
+        for_all = self._portfolio.get("", {})
         ranked = sorted(task.searches, key=lambda solver: task.searches[solver].best_ms or 1e30)
-        waiting = {solver: self._untried(task, solver) for solver in ranked}
+        waiting = {solver: self._untried(task, solver, for_all) for solver in ranked}
         chosen: list[Candidate[Any]] = []
 
         def take(solver: Any, wanted: int) -> None:
@@ -123,10 +146,12 @@ class PortfolioChooser:
             take(solver, share)
         return chosen
 
-    def _untried(self, task: Task, solver: Any) -> list[Candidate[Any]]:
+    def _untried(
+        self, task: Task, solver: Any, portfolio: Mapping[str, Sequence[str]]
+    ) -> list[Candidate[Any]]:
         search = task.searches[solver]
         found = []
-        for text in self._portfolio.get(solver.id, ()):
+        for text in portfolio.get(solver.id, ()):
             try:
                 config = search.space.parse(text)
             except InputError:

@@ -38,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float32]
 
-_LOSSES = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
-_ORDERS = TreeSettings(260, leaves=11, learning_rate=0.07, min_rows=8)
+_LOSSES = TreeSettings(180, leaves=11, learning_rate=0.09, min_rows=8)
+_ORDERS = TreeSettings(180, leaves=11, learning_rate=0.09, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
 
@@ -85,10 +85,10 @@ class CandidateSettings:
     seeds: int = 1
     most_loss: float = 1.5
     relevances: int = 30
-    sharpness: float = 0.25
-    truncation: int = 12
+    sharpness: float = 0.2
+    truncation: int = 16
     focus: float = 0.7
-    listed: int = 12
+    listed: int = 16
     least_tasks: int = 2
     unmeasured: float = 0.05
     judged: int = 8
@@ -330,6 +330,8 @@ class Answer:
         Of the first of them.
     unrecorded : int
         Candidates that can run, ranked before the first with a time.
+    wanted : list of str
+        The first of those that can run and were not measured, among the first of all that can.
     is_sure : bool
         Whether what was learnt leaves acceptance open (kind known, inside the ranges).
     """
@@ -340,6 +342,7 @@ class Answer:
     slowdown: list[float]
     judge_rows: Rows
     unrecorded: int
+    wanted: list[str]
     is_sure: bool
 
 
@@ -367,6 +370,7 @@ def answer(
     guess = ranker.guess(view)
     portfolio, best = ranker.portfolio, features.trials.best[task]
     places, keys, slowdown, unrecorded = [], [], [], 0
+    wanted: list[str] = []
     valid = features.valid[task]
     number = features.number
     for place, candidate in enumerate(guess.order):
@@ -375,13 +379,15 @@ def answer(
             places.append(place)
             keys.append(portfolio.key(candidate))
             slowdown.append(times[key] / best)
-        elif not places and valid[number[key]]:
-            unrecorded += 1
+        elif valid[number[key]]:
+            unrecorded += not places
+            if len(places) + len(wanted) < settings.judged:
+                wanted.append(portfolio.key(candidate))
     if not places:
         return None
     rows = ranker.judge_rows(view, guess, places[: settings.judged])
     is_sure = not trust.why_not(view, kind_of(view))
-    return Answer(task, guess, keys, slowdown, rows, unrecorded, is_sure)
+    return Answer(task, guess, keys, slowdown, rows, unrecorded, wanted, is_sure)
 
 
 def task_times(trials: CandidateTrials) -> list[dict[tuple[int, str], float]]:

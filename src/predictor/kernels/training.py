@@ -207,6 +207,7 @@ def unseen_answers(
             "score": round(score, 4),
             "sure": is_sure,
             "candidates": one.keys[:_KEPT],
+            "unmeasured": one.wanted,
         }
     return devices
 

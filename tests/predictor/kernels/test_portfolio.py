@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from foretune.errors import InputError
 from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.journal import Journal
+from foretune.kernels.problem_text import format_problem
 from foretune.kernels.tune import tune
 from foretune.predictor.kernels.portfolio import (
     PortfolioChooser,
@@ -20,6 +21,8 @@ from foretune.predictor.kernels.portfolio import (
     read_portfolio,
     write_portfolio,
 )
+
+PROBLEM = ConvProblem("W", 1, 4, (6, 6), 4, (3, 3))
 
 _COSTS = st.lists(
     st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0, float("inf")]), min_size=4, max_size=4),
@@ -46,7 +49,15 @@ def test_each_choice_saves_and_all_together_reach_the_best(rows: list[list[float
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "portfolio.txt"
     write_portfolio(path, ["ConvNaive{THREADS=64}", "ConvFFT", "ConvNaive{THREADS=32}"])
-    assert read_portfolio(path) == {"ConvNaive": ["THREADS=64", "THREADS=32"], "ConvFFT": [""]}
+    for_all = {"ConvNaive": ["THREADS=64", "THREADS=32"], "ConvFFT": [""]}
+    assert read_portfolio(path) == {"": for_all}
+    with path.open("a") as file:
+        file.write(f"for {format_problem(PROBLEM)}\nConvNaive{{THREADS=128}}\n")
+    own = {"ConvNaive": ["THREADS=128"]}
+    assert read_portfolio(path) == {"": for_all, format_problem(PROBLEM): own}
+    path.write_text("for conv direction=X\n")
+    with pytest.raises(InputError, match="line 1"):
+        read_portfolio(path)
     path.write_text("# none\nConvNaive{THREADS=64\n")
     with pytest.raises(InputError, match="line 2"):
         read_portfolio(path)
@@ -55,10 +66,10 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_tuning_run_tries_them_first(tmp_path: Path) -> None:
-    wanted = ["THREADS=256", "THREADS=100000"]
-    chooser = PortfolioChooser({"ConvNaive": wanted, "ConvAbsent": ["A=1"]})
+    wanted = {"ConvNaive": ["THREADS=256", "THREADS=100000"], "ConvAbsent": ["A=1"]}
+    chooser = PortfolioChooser({"": {"ConvNaive": ["THREADS=32"]}, format_problem(PROBLEM): wanted})
     with closing(Journal(tmp_path / "a.journal")) as journal:
-        tune([ConvProblem("W", 1, 4, (6, 6), 4, (3, 3))], journal, "cpu", sample=2, chooser=chooser)
+        tune([PROBLEM], journal, "cpu", sample=2, chooser=chooser)
         tried = [trial.config for trial in journal.trials() if trial.solver == "ConvNaive"]
     assert len(tried) == 2
-    assert tried[1] == wanted[0]
+    assert tried[1] == "THREADS=256"
