@@ -72,4 +72,4 @@ def test_a_tuning_run_tries_them_first(tmp_path: Path) -> None:
         tune([PROBLEM], journal, "cpu", sample=2, chooser=chooser)
         tried = [trial.config for trial in journal.trials() if trial.solver == "ConvNaive"]
     assert len(tried) == 2
-    assert tried[1] == "THREADS=256"
+    assert sorted(tried) == ["THREADS=256", "THREADS=64"]
