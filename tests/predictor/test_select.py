@@ -365,6 +365,29 @@ def test_drift_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     assert sum("the model doesn't fit this device" in text for text in caplog.messages) == 1
 
 
+def test_a_program_whose_kernels_are_built_loads_nothing_that_compiles_or_learns(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import sys\n"
+        "import numpy as np\n"
+        "import foretune\n"
+        "x, w = np.ones((1, 8, 9, 9), np.float32), np.ones((8, 8, 3, 3), np.float32)\n"
+        "y = foretune.conv2d(x, w, mode='FAST', device='cpu')\n"
+        "assert np.all(y == 72)\n"
+        "print(*sys.modules)\n"
+    )
+    environment = {**os.environ, "FORETUNE_CACHE": str(tmp_path)}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    unwanted = {"pandas", "sklearn", "lightgbm", "pyarrow", "torch", "subprocess"}
+    assert not loaded & {*unwanted, "foretune.kernels.runtime.worker", "foretune.kernels.find"}
+
+
 def test_one_line_of_log_for_a_decision(tmp_path: Path) -> None:
     code = (
         "from foretune.predictor.select import Selector\n"
