@@ -21,10 +21,13 @@ from foretune.kernels.runtime.executor import Executor
 #: Elements that are computed, fewer where they are long sums.
 _MOST_SAMPLES, _LEAST_SAMPLES = 128, 8
 _MOST_TERMS = 4_000_000
+#: Larger outputs are looked at in parts; copying all would take longer than the candidates.
+_WHOLE_BYTES = 32 << 20
+_WINDOW_BYTES, _WINDOWS = 256 << 10, 64
 
 
 class SampledChecker(Checker):
-    """Compares drawn elements of the output with float64, and looks at all for unwritten ones.
+    """Compares drawn elements of the output with float64, and looks for unwritten ones.
 
     Parameters
     ----------
@@ -43,10 +46,14 @@ class SampledChecker(Checker):
         terms = max(1, samples.terms(problem))
         count = int(np.clip(_MOST_TERMS // terms, _LEAST_SAMPLES, _MOST_SAMPLES))
         output = memory.output
+        self._windows = _windows(output)
+        generator = np.random.default_rng(0)
         # The corners are where kernels with tiles go wrong first.
-        ends = [0, output.size - 1]
-        drawn = np.random.default_rng(0).integers(0, output.size, count)
-        self._places = np.unique([*ends, *drawn])
+        drawn = [np.array([0, output.size - 1])]
+        for start, size in self._windows:
+            share = -(-count // len(self._windows))
+            drawn.append(generator.integers(start, start + size, share))
+        self._places = np.unique(np.concatenate(drawn))
         inputs = _Inputs(tensors(problem))
         logical = _logical(output, self._places)
         self._values = np.array(
@@ -59,16 +66,22 @@ class SampledChecker(Checker):
         tensor = self._memory.output
         buffer = self._memory.buffers[tensor.name]
         assert buffer is not None
-        stored = np.empty(tensor.size, STORAGE[tensor.dtype])
+        kind = np.dtype(STORAGE[tensor.dtype])
         self._device.synchronize()
-        self._device.read(buffer, stored)
-        if (stored == _all_bits(stored.dtype)).any():
+        got = np.empty(len(self._places), kind)
+        for start, size in self._windows:
+            stored = np.empty(size, kind)
+            part = buffer.part(start * kind.itemsize, size * kind.itemsize)
+            self._device.read(part, stored)
+            if (stored == _all_bits(kind)).any():
+                return float("inf")
+            inside = (self._places >= start) & (self._places < start + size)
+            got[inside] = stored[self._places[inside] - start]
+        numbers = decoded(got, tensor.dtype)
+        if not np.isfinite(numbers).all():
             return float("inf")
-        got = decoded(stored[self._places], tensor.dtype)
-        difference = np.abs(got - self._values)
-        if not np.isfinite(got).all():
-            return float("inf")
-        return float(difference.max()) / max(float(np.abs(self._values).max()), self._sum_size)
+        largest = float(np.abs(numbers - self._values).max())
+        return largest / max(float(np.abs(self._values).max()), self._sum_size)
 
     def free(self) -> None:
         """Give nothing back: no memory of the device was taken."""
@@ -100,6 +113,19 @@ def decoded(stored: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
     if dtype == "BF16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.view(np.float32).astype(np.float64)
+
+
+def _windows(tensor: Tensor) -> list[tuple[int, int]]:
+    """Places and sizes, in elements, of the parts that are looked at: all, unless it is large."""
+    size, bytes_each = tensor.size, tensor.nbytes // tensor.size
+    if tensor.nbytes <= _WHOLE_BYTES:
+        return [(0, size)]
+    part = _WINDOW_BYTES // bytes_each
+    # Parts of a buffer start at multiples of a window, which suits every device.
+    starts = np.linspace(0, size // part - 1, _WINDOWS).astype(np.int64) * part
+    windows = [(int(start), part) for start in starts]
+    rest = size % part
+    return [*windows, (size - rest, rest)] if rest else windows
 
 
 class _Inputs:

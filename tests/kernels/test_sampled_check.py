@@ -117,3 +117,26 @@ def test_what_is_wrong_is_noticed(executor: Executor, spoil: str) -> None:
         checker.poison()
     assert "differs from float64" in (checker.why_wrong(checker.error()) or "")
     memory.free()
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_large_outputs_are_looked_at_in_parts(executor: Executor, where: str) -> None:
+    problem = ConvProblem("F", 3, 1, (1031, 1033), 3, (1, 1))
+    memory = ProblemMemory(executor.device, problem)
+    checker = SampledChecker(executor, problem, memory)
+    solver = next(one for one in solvers("conv") if one.id == "ConvNaive")
+    plan = solver.plan(problem, solver.default_config(problem, executor.device.properties))
+    output = memory.buffers["y"]
+    assert output is not None
+    assert output.nbytes > 32 << 20
+    checker.poison()
+    assert checker.error() == float("inf")
+    executor.prepare(plan, memory.buffers)()
+    executor.device.synchronize()
+    assert checker.why_wrong(checker.error()) is None
+    values = np.empty(memory.output.size, np.float32)
+    executor.device.read(output, values)
+    values[0 if where == "first" else -1] += 1
+    executor.device.write(output, values)
+    assert checker.why_wrong(checker.error()) is not None
+    memory.free()
