@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 #: Problems learnt that name candidates, and candidates that are ranked.
-ASKED_NEIGHBOURS, RANKED = 12, 80
+ASKED_NEIGHBOURS, RANKED = 12, 64
 #: Log slowdown where there is no candidate: never a reason to pick another.
 _UNKNOWN = 3.0
 
@@ -220,21 +220,10 @@ class CandidateRanker:
         """Compute what all candidates of a problem share."""
         return ProblemView(problem, device, with_device=self.with_device)
 
-    def guess(self, view: ProblemView, can_run: Sequence[bool] | None = None) -> Guess:
-        """Order the candidates.
-
-        Parameters
-        ----------
-        view : ProblemView
-        can_run : sequence of bool, optional
-            Candidates of the portfolio to rank. Default: those that the neighbours name.
-        """
-        place = coordinates(view.row)
-        chosen = (
-            np.array(self.neighbours.candidates(place, ASKED_NEIGHBOURS, RANKED), np.intp)
-            if can_run is None
-            else np.flatnonzero(can_run)
-        )
+    def guess(self, view: ProblemView) -> Guess:
+        """Order the candidates that the neighbours name."""
+        listed, unlike = self.neighbours.ask(coordinates(view.row), ASKED_NEIGHBOURS, RANKED)
+        chosen = np.array(listed, np.intp)
         rows = self._table.rows(view, chosen)
         said = self.losses.predict(rows) * self._slopes + self._offsets
         loss = said.mean(axis=1)
@@ -244,8 +233,13 @@ class CandidateRanker:
             rows[order],
             loss[order].tolist(),
             np.ptp(said, axis=1)[order].tolist(),
-            self.neighbours.distance(place),
+            unlike,
         )
+
+    def losses_of(self, rows: npt.NDArray[np.float32]) -> Floats:
+        """Predict the log slowdowns of rows of features."""
+        said = self.losses.predict(rows) * self._slopes + self._offsets
+        return np.asarray(said.mean(axis=1))
 
     def judged(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
         """Give candidates the probability of being within 1.10 of the best.
@@ -287,7 +281,8 @@ class CandidateRanker:
         if self.times is None:
             return [nan] * len(places)
         said = self.times.predict(guess.rows[list(places)])[:, 0] + view.log_roofline
-        return np.exp(said).tolist()
+        times: list[float] = np.exp(said).tolist()
+        return times
 
 
 class KernelModel:

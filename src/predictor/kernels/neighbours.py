@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +59,14 @@ class Neighbours:
     Examples
     --------
     >>> known = Neighbours(np.zeros((2, DIMENSIONS)) + [[0.0], [1.0]], ((5, 6), (7, 5)))
-    >>> known.candidates(np.zeros(DIMENSIONS), 2, 3), known.distance(np.zeros(DIMENSIONS))
+    >>> known.ask(np.zeros(DIMENSIONS), 2, 3)
     ([5, 7, 6], 0.0)
     """
 
     places: Floats
     lists: tuple[tuple[int, ...], ...]
 
-    def candidates(self, place: Floats, count: int, most: int) -> list[int]:
+    def ask(self, place: Floats, count: int, most: int) -> tuple[list[int], float]:
         """Merge the lists of the nearest problems, the first of each list first.
 
         Parameters
@@ -77,16 +76,18 @@ class Neighbours:
             Problems.
         most : int
             Candidates at most.
+
+        Returns
+        -------
+        candidates : list of int
+        distance : float
+            How unlike the nearest problem is.
         """
         distance = np.abs(self.places - place).sum(axis=1)
-        nearest: Sequence[int] = np.argsort(distance, kind="stable")[:count].tolist()
+        nearest: list[int] = distance.argsort(kind="stable")[:count].tolist()
         merged: dict[int, None] = {}
         for same_rank in zip(*(self.lists[problem] for problem in nearest), strict=True):
             merged.update(dict.fromkeys(same_rank))
             if len(merged) >= most:
                 break
-        return list(merged)[:most]
-
-    def distance(self, place: Floats) -> float:
-        """How unlike the nearest problem is."""
-        return float(np.abs(self.places - place).sum(axis=1).min())
+        return list(merged)[:most], float(distance[nearest[0]])

@@ -38,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float32]
 
-_LOSSES = TreeSettings(180, leaves=11, learning_rate=0.09, min_rows=8)
-_ORDERS = TreeSettings(180, leaves=11, learning_rate=0.09, min_rows=8)
+_LOSSES = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
+_ORDERS = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
 
@@ -286,7 +286,8 @@ def _portfolio(
         tuple(config for _, config in candidates),
     )
     rows = np.stack([features.views[task].row for task in tasks])
-    lists = tuple(tuple(listed) for listed in number.reshape(best.shape).tolist())
+    listed: Any = number.reshape(best.shape).tolist()
+    lists = tuple(map(tuple, listed))
     return portfolio, Neighbours(coordinates(rows), lists)
 
 
@@ -332,6 +333,8 @@ class Answer:
         Candidates that can run, ranked before the first with a time.
     wanted : list of str
         The first of those that can run and were not measured, among the first of all that can.
+    replayed : list of float
+        Slowdowns of the first four, when all that was measured is ranked, listed or not.
     is_sure : bool
         Whether what was learnt leaves acceptance open (kind known, inside the ranges).
     """
@@ -343,6 +346,7 @@ class Answer:
     judge_rows: Rows
     unrecorded: int
     wanted: list[str]
+    replayed: list[float]
     is_sure: bool
 
 
@@ -387,7 +391,25 @@ def answer(
         return None
     rows = ranker.judge_rows(view, guess, places[: settings.judged])
     is_sure = not trust.why_not(view, kind_of(view))
-    return Answer(task, guess, keys, slowdown, rows, unrecorded, wanted, is_sure)
+    return Answer(
+        task,
+        guess,
+        keys,
+        slowdown,
+        rows,
+        unrecorded,
+        wanted,
+        _replay(ranker, features, task),
+        is_sure,
+    )
+
+
+def _replay(ranker: CandidateRanker, features: TaskFeatures, task: int) -> list[float]:
+    trials = features.trials
+    own = np.flatnonzero((trials.task == task) & trials.measured)
+    order = own[np.argsort(ranker.losses_of(features.rows[own]), kind="stable")[:4]]
+    slowdown: list[float] = (trials.time_ms[order] / trials.best[task]).tolist()
+    return slowdown
 
 
 def task_times(trials: CandidateTrials) -> list[dict[tuple[int, str], float]]:

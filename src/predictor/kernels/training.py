@@ -172,6 +172,8 @@ def measure(
     """Score answers on unseen shapes."""
     top4 = np.array([min(one.slowdown[:4]) for one in answers])
     best = np.array([min(one.slowdown) for one in answers])
+    replayed = np.array([one.replayed[0] for one in answers])
+    replayed4 = np.array([min(one.replayed) for one in answers])
     scores = {}
     for name, rows in groups_of(trials, [one.task for one in answers]).items():
         if rows.any():
@@ -179,6 +181,8 @@ def measure(
                 **outcomes.take(rows).summary().to_dict(),
                 "top4_slowdown": float(np.exp(np.log(top4[rows]).mean())),
                 "ranked_slowdown": float(np.exp(np.log(best[rows]).mean())),
+                "replayed_slowdown": float(np.exp(np.log(replayed[rows]).mean())),
+                "replayed_top4": float(np.exp(np.log(replayed4[rows]).mean())),
             }
     return {
         "how": "each shape answered by a model that was trained without it; the pick is the first "

@@ -24,8 +24,7 @@ from foretune.predictor.kernels.features import parse_config
 from foretune.predictor.kernels.model import KernelModel
 from foretune.predictor.kernels.models import candidate_model
 from foretune.predictor.kernels.training import CandidateReport, train_kernels
-
-from .conftest import DEVICE, SETTINGS, problems, time_ms
+from tests.predictor.kernels.conftest import DEVICE, SETTINGS, problems, time_ms
 
 SEEN = ConvProblem("F", 8, 64, (28, 28), 64, (3, 3))
 
@@ -190,7 +189,8 @@ def test_a_model_without_its_parts_is_refused_also_without_a_manifest(
     shutil.copytree(trained.folder, home)
     (home / "manifest.json").unlink()
     content = json.loads((home / "model.json").read_text())
-    for spoilt in (None, [], content[name][:1] if isinstance(content[name], list) else {}):
+    few: object = content[name][:1] if isinstance(content[name], list) else {}
+    for spoilt in (None, [], few):
         if spoilt != content[name] and (spoilt or name not in ("kinds", "ranges")):
             (home / "model.json").write_text(json.dumps({**content, name: spoilt}))
             with pytest.raises(InputError, match="damaged"):
