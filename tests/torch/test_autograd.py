@@ -56,7 +56,7 @@ def _gradients(function: Callable[..., Tensor], *tensors: Tensor) -> list[Any]:
     """Give a result, its gradients, and those of a function of the gradients."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     y = function(*leaves)
-    seed = _tensor(*y.shape, seed=9).to(y.dtype)
+    seed = _tensor(*y.shape, seed=9).to(y)
     first = torch.autograd.grad(y, leaves, seed, create_graph=True)
     length: Any = sum((grad.float() ** 2).sum() for grad in first)
     second = torch.autograd.grad(length, leaves, allow_unused=True)
@@ -342,3 +342,29 @@ def test_a_step_may_be_computed_again_for_its_gradients() -> None:
     for one, other in zip(model.parameters(), expected[1:], strict=True):
         assert one.grad is not None
         _close(one.grad, other)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_gradients_on_a_gpu_are_pytorchs(dtype: torch.dtype, memory_format: Any) -> None:
+    x = _tensor(4, 16, 20, 20).to("cuda", dtype).to(memory_format=memory_format)
+    w, bias = (_tensor(*shape, seed=1).to("cuda", dtype) for shape in ((32, 16, 3, 3), (32,)))
+    # What starts at an address that isn't aligned is copied.
+    shifted = torch.cat([w.flatten()[:1], w.flatten()])[1:].view_as(w)
+    assert torch.equal(OURS.conv2d(x, shifted, **FAST), OURS.conv2d(x, w, **FAST))
+    tensors = (x, w, bias)
+    streams: Any = torch.cuda
+    for stream in (streams.current_stream(), streams.Stream()):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            actual = _gradients(lambda x, w, bias: OURS.conv2d(x, w, bias, 2, 1, **FAST), *tensors)[
+                :4
+            ]
+        torch.cuda.synchronize()
+        wide = [tensor.double() for tensor in tensors]
+        expected = _gradients(lambda x, w, bias: functional.conv2d(x, w, bias, 2, 1), *wide)[:4]
+        for one, other in zip(actual, expected, strict=True):
+            assert one.is_cuda
+            _close(one, other, 1e-4 if dtype == torch.float32 else 3e-2)
+    assert actual[0].is_contiguous(memory_format=memory_format)
