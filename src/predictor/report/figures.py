@@ -131,10 +131,10 @@ def slowdown_curve(data: ReportData) -> Figure:
         axes.set_ylim(max(fewest / 1.5, 1e-4), 1.0)
         axes.set_xlabel("slowdown of the pick against the best measured")
         axes.set_ylabel("share of problems slower than that")
-        _ticks(axes.xaxis, (1, 1.1, 1.25, 1.5, 2, 3, 5, 10), lambda x: f"{x:g}x")
+        _ticks(axes.xaxis, (1, 1.1, 1.5, 2, 3, 5, 10), lambda x: f"{x:g}x")
         _ticks(axes.yaxis, (1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1), _percent)
         axes.axvline(BAD_SLOWDOWN, color=_MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-        _legend_above(axes, *axes.get_legend_handles_labels())
+        _legend_above(canvas, *axes.get_legend_handles_labels())
         svg = _svg(canvas, "slowdowns")
     parts = [
         f"{picks.name} {_percent(float((slow > BAD_SLOWDOWN).mean()))} slower than 1.1x and "
@@ -182,7 +182,7 @@ def outcome_bars(data: ReportData) -> Figure:
         axes.tick_params(left=False)
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xticks([])
-        _legend_above(axes, *axes.get_legend_handles_labels())
+        _legend_above(canvas, *axes.get_legend_handles_labels())
         svg = _svg(canvas, "outcomes")
     parts = [
         f"{picks.name}: "
@@ -300,7 +300,7 @@ def network_efficiencies(data: ReportData) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _percent(x)))
         axes.set_xlabel("time of the tuned over time of the picks")
         handles, labels = axes.get_legend_handles_labels()
-        _legend_above(axes, handles[::-1], labels[::-1])
+        _legend_above(canvas, handles[::-1], labels[::-1])
         svg = _svg(canvas, "networks")
     parts = [
         f"{_network_label(network)} {_percent(network.efficiency(data.model.name))}"
@@ -461,14 +461,12 @@ def _line(place: int) -> dict[str, Any]:
     }
 
 
-def _legend_above(axes: Axes, handles: Sequence[Any], labels: Sequence[Any]) -> None:
-    axes.legend(
+def _legend_above(canvas: Canvas, handles: Sequence[Any], labels: Sequence[Any]) -> None:
+    canvas.legend(
         handles,
         labels,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        ncols=5,
-        borderaxespad=0,
+        loc="outside upper left",
+        ncols=len(labels) if len(labels) < 6 else (len(labels) + 1) // 2,
         handletextpad=0.4,
         columnspacing=1.2,
     )
