@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import spearmanr
 
+from foretune.kernels.conv.problem import ConvProblem
 from foretune.kernels.problem_text import parse_problem
 from foretune.kernels.registry import solver as find_solver
 from foretune.kernels.runtime.properties import DeviceProperties
@@ -54,6 +55,7 @@ def read(path: str, solvers: list[str]) -> list[Measured]:
     found = []
     for text, part in table.groupby("problem", observed=True, sort=True):
         problem = parse_problem(str(text))
+        assert isinstance(problem, ConvProblem)
         candidates, default, times = [], [], []
         for name, config, time in zip(part["solver"], part["config"], part["time_ms"], strict=True):
             values = dict(word.split("=") for word in config.split(",") if word)
