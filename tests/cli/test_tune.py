@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -41,6 +42,21 @@ def test_a_suite_becomes_a_dataset(
     assert pq.read_table(out).num_rows == len(rows)
 
 
+@needs_processor
+def test_a_model_may_choose_what_is_tried(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine.parquet"
+    words = ["tune", "--suite", str(suite), "--device", "cpu", "--out", str(out), "--workers", "1"]
+    assert main([*words, "--sample", "2", "--active"]) == 0
+    assert "everything was tried" in capsys.readouterr().out
+    rows = pq.read_table(out).to_pylist()
+    tried = [(row["solver"], row["config"]) for row in rows if row["config"]]
+    counts = Counter(solver for solver, _ in tried)
+    assert len(set(tried)) == len(tried)
+    assert counts["ConvDepthwise"] == max(counts.values()) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -48,6 +64,7 @@ def test_a_suite_becomes_a_dataset(
         (["--suite", "cpu", "--out", "a.csv"], "ends in .parquet"),
         (["--suite", "cpu", "--out", "missing/a.parquet"], "no such folder"),
         (["--suite", "cpu", "--out", "a.parquet", "--workers", "0"], "expected at least 1"),
+        (["--suite", "cpu", "--out", "a.parquet", "--active", "--first", "a.txt"], "choose one"),
         (["--suite", "cpu", "--out", "a.parquet", "--device", "cpu", "--sample", "0"], "sample"),
         (["--suite", "cpu", "--out", "a.parquet", "--device", "abacus"], "unknown device"),
     ],

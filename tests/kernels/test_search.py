@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretune.kernels.conv.problem import ConvProblem
+from foretune.kernels.registry import naive_solver
+from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.kernels.search import ConfigSearch
+from foretune.kernels.solver import Candidate
 from foretune.kernels.space import Config, Constraint, Space, Tunable
+from foretune.kernels.task import Pace, Task
 
 
 @st.composite
@@ -112,3 +118,35 @@ def test_large_spaces_of_many_problems_begin_alike() -> None:
     )
     assert len(first & second) > 35
     assert ConfigSearch(large_space(3, 4096)).size == 4096
+
+
+def test_what_is_untried_is_listed_and_not_proposed_once_claimed() -> None:
+    space = Space((Tunable("A", (1, 2, 4, 8), 1), Tunable("B", (1, 2), 1)))
+    search = ConfigSearch(space, lambda config: config["A"] != 4)
+    (default,) = search.propose(1)
+    listed = search.untried(20)
+    assert {*listed, default} == {config for config in space if config["A"] != 4}
+    assert search.untried(20) == listed
+    search.claim(listed[0])
+    search.tell(listed[1], None)
+    assert search.untried(20) == listed[2:]
+    assert (list(search.failed), dict(search.times)) == ([listed[1]], {})
+    assert search.propose(20) == listed[2:]
+
+
+def test_who_chooses_comes_before_the_search_and_leaves_the_rest_to_it() -> None:
+    class Chooser:
+        def choose(self, task: Task, count: int, pace: Pace) -> list[Candidate[Any]]:  # noqa: ARG002
+            (search,) = task.searches.values()
+            wanted = [config for config in search.untried(9) if config["THREADS"] == 256]
+            return [Candidate(solver, config) for config in wanted]
+
+    solver = naive_solver("conv")
+    device = DeviceProperties("opencl", "", "cpu", 1, 1, 65536, 1024)
+    problem = ConvProblem("F", 1, 3, (8, 8), 4, (3, 3))
+    task = Task(problem, "", {solver: ConfigSearch(solver.space(problem, device))}, None, Chooser())
+    default = solver.default_config(problem, device)["THREADS"]
+    batches = [[candidate.config["THREADS"] for candidate in task.propose(9)] for _ in range(3)]
+    assert default != 256
+    assert batches[:2] == [[default], [256]]
+    assert len(batches[2]) == task.tried - 2 == task.size() - 2
