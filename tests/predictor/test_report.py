@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.errors import InputError
-from foretune.predictor.report import ReportData, render_report, write_report
+from foretune.predictor.report import render_report, write_report
 from foretune.predictor.report.text import printable, shorten
 from tests.predictor.report_samples import HOSTILE, sample_report
 
@@ -56,7 +56,7 @@ def _plain_page() -> _Page:
     return _Page(render_report(sample_report()))
 
 
-def check_page(page: str, data: ReportData) -> _Page:
+def check_page(page: str) -> _Page:
     """Whatever the texts are, the page has the same elements, and reaches for nothing."""
     seen = _Page(page)
     plain = _plain_page()
@@ -78,7 +78,7 @@ def check_page(page: str, data: ReportData) -> _Page:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_stay_text(text: str) -> None:
     data = sample_report(name=text, texts=(text, text, text, text))
-    words = check_page(render_report(data), data).words
+    words = check_page(render_report(data)).words
     assert printable(text) in words
 
 
@@ -93,7 +93,7 @@ def test_any_text_stays_text(texts: list[str]) -> None:
 
 
 def test_every_figure_says_what_it_shows() -> None:
-    page = check_page(render_report(sample_report()), sample_report())
+    page = check_page(render_report(sample_report()))
     names = [a["aria-labelledby"] for tag, a in page.tags if tag == "svg"]
     assert len(names) == 6
     assert "Share of problems slower than a given slowdown: model net" in page.words
