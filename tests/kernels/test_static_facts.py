@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -203,3 +203,23 @@ def test_an_arch_that_nothing_compiles_for_is_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "COMPILERS", ("absent",))
     with pytest.raises(InputError, match="nothing here compiles for it; absent: "):
         module.compiler_for("gfx942")
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942"])
+def test_facts_that_come_with_foretune_are_sound(arch: str) -> None:
+    path = Path(__file__).parents[2] / "data" / "kernels" / arch / "static.parquet"
+    rows = pq.read_table(path).to_pylist()
+    names = [field.name for field in fields(StaticFacts)]
+    assert sum(row["is_default"] for row in rows) > 50
+    assert {row["arch"] for row in rows} == {arch}
+    # Every solver has kernels there.
+    ids = {name for row in rows for name in row["solvers"].split(",")}
+    assert ids == {known.id for known in solvers("conv")}
+    for row in rows:
+        assert set(row) == set(COLUMNS)
+        facts = StaticFacts(**{name: row[name] for name in names})
+        assert facts.local_bytes <= amd_properties(arch).local_memory
+        assert waves_per_simd(facts, arch) == row["waves_per_simd"] > 0
+        if row["is_default"]:
+            # What found no vector register may lie in accumulation registers, never in memory.
+            assert facts.scratch_bytes == 0
