@@ -1,5 +1,4 @@
 // OpenCL C's words for what kernels need. See prelude.h for what follows from them.
-#define BACKEND_OPENCL 1
 #define KERNEL __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 #define FUNCTION static inline
 #define GLOBAL __global
