@@ -54,7 +54,7 @@ def main() -> None:
         raise SystemExit(f"no model for {arch}")
     problems = new_problems(SUITES.get(arch, "gpu,varied"))
     ranker = model.ranker
-    for forest in (ranker.losses, ranker.times, ranker.judge):
+    for forest in (ranker.orders, ranker.numbers, ranker.times, ranker.judge):
         if forest is not None:
             forest.engine = "llvm"
     microseconds(model, problems[:5], None)

@@ -31,6 +31,8 @@ from foretune.predictor.kernels.neighbours import DIMENSIONS, Neighbours
 if TYPE_CHECKING:
     import os
 
+    import numpy.typing as npt
+
     from foretune.predictor.forest import Forest
 
 FORMAT = 1
@@ -65,7 +67,8 @@ def save_candidates(
     home.mkdir(parents=True, exist_ok=True)
     portfolio, neighbours = ranker.portfolio, ranker.neighbours
     forests = {
-        "losses": ranker.losses,
+        "orders": ranker.orders,
+        "numbers": ranker.numbers,
         "times": ranker.times,
         "judge": ranker.judge,
     }
@@ -74,13 +77,14 @@ def save_candidates(
     content = {
         "solvers": list(portfolio.solvers),
         "with_device": ranker.with_device,
-        "scales": list(map(list, ranker.scales)),
+        "scale": list(ranker.scale),
         "candidates": [
             [solver, config]
             for solver, config in zip(portfolio.solver, portfolio.config, strict=True)
         ],
         "places": [[round(number, 6) for number in place] for place in neighbours.places.tolist()],
         "lists": list(map(list, neighbours.lists)),
+        "surprises": _sparse(neighbours),
         "kinds": sorted(map(list, trust.kinds)),
         "ranges": {
             str(ndim): [list(trust.low[ndim]), list(trust.high[ndim])] for ndim in trust.low
@@ -88,6 +92,30 @@ def save_candidates(
         "devices": [asdict(device) for device in trust.devices],
     }
     write_json(home / _MODEL, content, indent=None)
+
+
+def _sparse(neighbours: Neighbours) -> list[list[list[int]]]:
+    """Give each problem's candidates and their surprises, in thousandths."""
+    lists = []
+    for surprise, measured in zip(neighbours.surprise, neighbours.measured, strict=True):
+        at = np.flatnonzero(measured)
+        lists.append([at.tolist(), np.rint(surprise[at] * 1000.0).astype(int).tolist()])
+    return lists
+
+
+def _dense(
+    lists: list[list[list[int]]], problems: int, candidates: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    surprise = np.zeros((problems, candidates), np.float32)
+    measured = np.zeros_like(surprise)
+    if len(lists) != problems:
+        raise ValueError("the surprises of problems")
+    for row, (at, thousandths) in enumerate(lists):
+        if len(at) != len(thousandths) or (at and not 0 <= min(at) <= max(at) < candidates):
+            raise ValueError("the surprises of a problem")
+        surprise[row, at] = np.array(thousandths, np.float32) / 1000
+        measured[row, at] = 1.0
+    return surprise, measured
 
 
 def load_candidates(folder: str | os.PathLike[str], operation: str = "conv") -> KernelModel:
@@ -130,10 +158,12 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
         raise ValueError("the places of problems")
     if len({len(listed) for listed in lists}) != 1 or not np.isfinite(places).all():
         raise ValueError("the lists of problems")
-    scales = tuple((float(slope), float(offset)) for slope, offset in content["scales"])
+    slope, offset = map(float, content["scale"])
+    width = len(feature_names(with_device=with_device))
     widths = {
-        "losses": (len(feature_names(with_device=with_device)), len(scales)),
-        "times": (len(feature_names(with_device=with_device)), 1),
+        "orders": (width, 1),
+        "numbers": (width, 1),
+        "times": (width, 1),
         "judge": (len(JUDGE_FEATURES), 1),
     }
     for name, shape in widths.items():
@@ -146,9 +176,10 @@ def _ranker(content: Mapping[str, Any], forests: Mapping[str, Forest]) -> Candid
     )
     return CandidateRanker(
         portfolio,
-        Neighbours(places, lists),
-        forests["losses"],
-        scales,
+        Neighbours(places, lists, *_dense(content["surprises"], len(lists), len(pairs))),
+        forests["orders"],
+        (slope, offset),
+        forests["numbers"],
         forests["times"],
         forests["judge"],
         with_device,

@@ -1,7 +1,9 @@
 """Ranks the candidates of one operation on one arch. Asking needs numpy alone.
 
 In three steps. From the problems learnt, those that are most alike name some dozens of candidates.
-Forests tell what each of those loses against the best, from the features of both together.
+Two forests tell what each of those loses against the best, from the features of both together:
+one learnt the order of candidates, the other, which sees the first of them, how far they lie apart.
+What they got wrong on the problems that are most alike is added.
 Candidates are then looked at in this order, and those that can't run, or keep no limit, are left
 out. Another forest, the judge, says how probably each is within 1.10 of the best, and one more
 tells times.
@@ -43,9 +45,10 @@ if TYPE_CHECKING:
     from foretune.predictor.forest import Forest
 
     Floats = npt.NDArray[np.float64]
+    Places = npt.NDArray[np.intp]
 
-#: Problems learnt that name candidates, and candidates that are ranked.
-ASKED_NEIGHBOURS, RANKED = 12, 64
+#: Problems learnt that name candidates, and how many of those are ranked by order, then by both.
+ASKED_NEIGHBOURS, RANKED, SHORTLISTED = 12, 128, 48
 #: Log slowdown where there is no candidate: never a reason to pick another.
 _UNKNOWN = 3.0
 
@@ -57,7 +60,18 @@ JUDGE_PROBLEM_FEATURES = (
 _JUDGE_AT = [(*PROBLEM_FEATURES, "direction").index(name) for name in JUDGE_PROBLEM_FEATURES]
 #: What the judge sees of a candidate beside its rivals.
 JUDGE_FEATURES = (
-    *("loss", "gap", "rank", "doubt", "solver", "unlike", "near", "second_gap", "fourth_gap"),
+    *(
+        "loss",
+        "gap",
+        "rank",
+        "doubt",
+        "solver",
+        "unlike",
+        "support",
+        "near",
+        "second_gap",
+        "fourth_gap",
+    ),
     *JUDGE_PROBLEM_FEATURES,
 )
 
@@ -167,6 +181,8 @@ class Guess(NamedTuple):
         In the same order.
     loss, doubt : list of float
         Predicted log slowdown, and how much the forests behind it differ.
+    support : list of float
+        How much was measured of them for problems that are alike.
     unlike : float
         Distance of the problem learnt that is most like it.
     """
@@ -175,6 +191,7 @@ class Guess(NamedTuple):
     rows: npt.NDArray[np.float32]
     loss: list[float]
     doubt: list[float]
+    support: list[float]
     unlike: float
 
 
@@ -187,10 +204,12 @@ class CandidateRanker:
     portfolio : Portfolio
     neighbours : Neighbours
         The problems learnt; their lists hold candidates of the portfolio.
-    losses : Forest
-        From problem and candidate: log slowdown, by several forests that learnt it differently.
-    scales : tuple of (float, float)
-        For each of them, what makes a log slowdown of what it says: slope and offset.
+    orders : Forest
+        From problem and candidate: a score that is higher for those that come first.
+    scale : tuple of float
+        Slope and offset that make a log slowdown of it.
+    numbers : Forest
+        From problem and candidate: log slowdown.
     times : Forest or None
         From problem and candidate: log time over the roofline; None while it isn't trained.
     judge : Forest or None
@@ -201,20 +220,16 @@ class CandidateRanker:
 
     portfolio: Portfolio
     neighbours: Neighbours
-    losses: Forest
-    scales: tuple[tuple[float, float], ...]
+    orders: Forest
+    scale: tuple[float, float]
+    numbers: Forest
     times: Forest | None
     judge: Forest | None
     with_device: bool = False
     _table: CandidateTable = field(init=False, repr=False, compare=False)
-    _slopes: Floats = field(init=False, repr=False, compare=False)
-    _offsets: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_table", self.portfolio.table())
-        slopes, offsets = np.array(self.scales, np.float64).T
-        object.__setattr__(self, "_slopes", slopes)
-        object.__setattr__(self, "_offsets", offsets)
 
     def view(self, problem: ConvProblem, device: DeviceProperties) -> ProblemView:
         """Compute what all candidates of a problem share."""
@@ -222,24 +237,45 @@ class CandidateRanker:
 
     def guess(self, view: ProblemView) -> Guess:
         """Order the candidates that the neighbours name."""
-        listed, unlike = self.neighbours.ask(coordinates(view.row), ASKED_NEIGHBOURS, RANKED)
-        chosen = np.array(listed, np.intp)
+        asked = self.neighbours.ask(coordinates(view.row), ASKED_NEIGHBOURS, RANKED)
+        chosen = np.array(asked.candidates, np.intp)
         rows = self._table.rows(view, chosen)
-        said = self.losses.predict(rows) * self._slopes + self._offsets
-        loss = said.mean(axis=1)
-        order = np.argsort(loss, kind="stable")
+        surprise, support = self.neighbours.surprises(asked, chosen)
+        by_order = self._by_order(rows)
+        first = np.argsort(by_order + surprise, kind="stable")[:SHORTLISTED]
+        by_number = self.numbers.predict(rows[first])[:, 0]
+        loss = (by_order[first] + by_number) / 2 + surprise[first]
+        again = np.argsort(loss, kind="stable")
+        order = first[again]
         return Guess(
             chosen[order].tolist(),
             rows[order],
-            loss[order].tolist(),
-            np.ptp(said, axis=1)[order].tolist(),
-            unlike,
+            loss[again].tolist(),
+            np.abs(by_order[first] - by_number)[again].tolist(),
+            support[order].tolist(),
+            asked.unlike,
         )
 
-    def losses_of(self, rows: npt.NDArray[np.float32]) -> Floats:
-        """Predict the log slowdowns of rows of features."""
-        said = self.losses.predict(rows) * self._slopes + self._offsets
-        return np.asarray(said.mean(axis=1))
+    def _by_order(self, rows: npt.NDArray[np.float32]) -> Floats:
+        slope, offset = self.scale
+        return np.asarray(self.orders.predict(rows)[:, 0] * slope + offset)
+
+    def losses_of(
+        self, view: ProblemView, rows: npt.NDArray[np.float32], numbers: Places
+    ) -> Floats:
+        """Predict log slowdowns of any candidates.
+
+        Parameters
+        ----------
+        view : ProblemView
+        rows : array of shape (candidates, features)
+        numbers : array of int
+            Their places in the portfolio, -1 for those that it hasn't.
+        """
+        said = (self._by_order(rows) + self.numbers.predict(rows)[:, 0]) / 2
+        asked = self.neighbours.ask(coordinates(view.row), 1, 1)
+        surprise, _ = self.neighbours.surprises(asked, np.maximum(numbers, 0))
+        return np.asarray(said + np.where(numbers >= 0, surprise, 0.0))
 
     def judged(self, view: ProblemView, guess: Guess, places: Sequence[int]) -> list[float]:
         """Give candidates the probability of being within 1.10 of the best.
@@ -272,7 +308,15 @@ class CandidateRanker:
             solver = self.portfolio.solver[guess.order[place]]
             loss = guess.loss[place]
             gap = loss - best if place != first else best - second
-            own = (loss, gap, place - first, guess.doubt[place], solver, guess.unlike)
+            own = (
+                loss,
+                gap,
+                place - first,
+                guess.doubt[place],
+                solver,
+                guess.unlike,
+                guess.support[place],
+            )
             rows.append((*own, *shared, *of_problem))
         return np.array(rows, np.float32)
 

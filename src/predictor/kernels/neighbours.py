@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,30 @@ def coordinates(rows: npt.NDArray[np.float32]) -> Floats:
     return out
 
 
+#: Distance over which a problem's say falls to 1/e.
+_REACH = 3.0
+#: Say of those that stay silent: who is far from everything measured is corrected little.
+_SILENT = 0.2
+
+
+class Neighbourhood(NamedTuple):
+    """What the problems learnt say of a new one.
+
+    Attributes
+    ----------
+    candidates : list of int
+        Worth ranking.
+    unlike : float
+        Distance of the nearest problem.
+    say : array of shape (problems,)
+        How much each problem counts.
+    """
+
+    candidates: list[int]
+    unlike: float
+    say: Floats
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """Problems that were learnt, with the candidates that were fast for each.
@@ -55,18 +80,30 @@ class Neighbours:
     places : array of shape (problems, `DIMENSIONS`)
     lists : tuple of tuple of int
         Candidates of each problem, the fastest first; all of one length.
+    surprise : array of shape (problems, candidates)
+        Log slowdown measured less that which the forests tell; 0 where nothing was measured.
+    measured : array of shape (problems, candidates)
+        1 where something was, else 0.
 
     Examples
     --------
-    >>> known = Neighbours(np.zeros((2, DIMENSIONS)) + [[0.0], [1.0]], ((5, 6), (7, 5)))
-    >>> known.ask(np.zeros(DIMENSIONS), 2, 3)
+    >>> known = Neighbours(
+    ...     np.zeros((2, DIMENSIONS)) + [[0.0], [1.0]], ((5, 6), (7, 5)), np.ones((2, 8)),
+    ...     np.ones((2, 8)),
+    ... )
+    >>> asked = known.ask(np.zeros(DIMENSIONS), 2, 3)
+    >>> asked.candidates, asked.unlike
     ([5, 7, 6], 0.0)
+    >>> known.surprises(asked, np.array([0]))[0].round(1)
+    array([0.8])
     """
 
     places: Floats
     lists: tuple[tuple[int, ...], ...]
+    surprise: npt.NDArray[np.float32]
+    measured: npt.NDArray[np.float32]
 
-    def ask(self, place: Floats, count: int, most: int) -> tuple[list[int], float]:
+    def ask(self, place: Floats, count: int, most: int) -> Neighbourhood:
         """Merge the lists of the nearest problems, the first of each list first.
 
         Parameters
@@ -76,12 +113,6 @@ class Neighbours:
             Problems.
         most : int
             Candidates at most.
-
-        Returns
-        -------
-        candidates : list of int
-        distance : float
-            How unlike the nearest problem is.
         """
         distance = np.abs(self.places - place).sum(axis=1)
         nearest: list[int] = distance.argsort(kind="stable")[:count].tolist()
@@ -90,4 +121,22 @@ class Neighbours:
             merged.update(dict.fromkeys(same_rank))
             if len(merged) >= most:
                 break
-        return list(merged)[:most], float(distance[nearest[0]])
+        say = np.exp(distance / -_REACH)
+        return Neighbourhood(list(merged)[:most], float(distance[nearest[0]]), say)
+
+    def surprises(
+        self, asked: Neighbourhood, candidates: npt.NDArray[np.intp]
+    ) -> tuple[Floats, Floats]:
+        """Tell by how much candidates were slower than forests say on problems that are alike.
+
+        What a config's numbers don't tell, such as registers that spill, shows there.
+
+        Returns
+        -------
+        surprise, support : array of shape (candidates,)
+            To add to log slowdowns, and the say of those that measured it.
+        """
+        say = asked.say.astype(np.float32)
+        support = say @ self.measured[:, candidates]
+        surprise = (say @ self.surprise[:, candidates]) / (support + _SILENT)
+        return surprise.astype(np.float64), support.astype(np.float64)

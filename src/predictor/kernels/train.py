@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float32]
 
-_LOSSES = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
+_NUMBERS = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
 _ORDERS = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
@@ -50,12 +50,10 @@ class CandidateSettings:
 
     Attributes
     ----------
-    losses, orders, times, judge : TreeSettings
-        Trees of its forests: log slowdowns as numbers and by order, times, and the judge.
+    orders, numbers, times, judge : TreeSettings
+        Trees of its forests: log slowdowns by order and as numbers, times, and the judge.
     fast : int
         Trials of a task, its fastest, that are all learnt; of the others every third is.
-    seeds : int
-        Forests of either that are averaged.
     most_loss : float
         Log slowdown beyond which it makes no difference.
     relevances, sharpness, truncation : int, float, int
@@ -77,18 +75,17 @@ class CandidateSettings:
         Shapes of a kind without which no answer is accepted.
     """
 
-    losses: TreeSettings = _LOSSES
     orders: TreeSettings = _ORDERS
+    numbers: TreeSettings = _NUMBERS
     times: TreeSettings = _TIMES
     judge: TreeSettings = _JUDGE
     fast: int = 48
-    seeds: int = 1
     most_loss: float = 1.5
     relevances: int = 30
     sharpness: float = 0.2
     truncation: int = 16
     focus: float = 0.7
-    listed: int = 16
+    listed: int = 24
     least_tasks: int = 2
     unmeasured: float = 0.05
     judged: int = 8
@@ -186,65 +183,50 @@ def train_ranker(
     trials = features.trials
     taught = _worth_learning(trials, inside, settings.fast)
     rows, loss = features.rows[taught], losses(trials, settings.most_loss)
-    boosters, scales = _train_losses(rows, loss[taught], trials.task[taught], settings)
-    said = _Losses(boosters, scales)
+    said = _train_losses(rows, loss[taught], trials.task[taught], settings)
     portfolio, neighbours = _portfolio(features, inside, loss, said, settings)
     return CandidateRanker(
         portfolio,
         neighbours,
-        Forest.from_lightgbm(boosters),
-        scales,
+        Forest.from_lightgbm(said.orders),
+        said.scale,
+        Forest.from_lightgbm(said.numbers),
         None,
         None,
         features.with_device,
     )
 
 
-Scales = tuple[tuple[float, float], ...]
-
-
-def _train_losses(
-    rows: Rows, loss: Floats, task: npt.NDArray[np.int64], settings: CandidateSettings
-) -> tuple[list[lightgbm.Booster], Scales]:
-    """Learn log slowdowns twice: as numbers, and as the order within each task.
+@dataclass(frozen=True)
+class _Losses:
+    """Log slowdowns, learnt twice: by their order within each task, and as numbers.
 
     A regression knows how far the slow ones are behind and is rarely far off; a ranking spends all
     its trees on who comes first. Their mean is better than either.
     """
-    weights = np.exp(-loss / settings.focus) + 0.05
-    relevance = np.rint(settings.relevances * np.exp(-loss / settings.sharpness)).astype(np.int64)
-    groups = np.unique(task, return_counts=True)[1]
-    boosters, scales = [], []
-    for seed in range(1, settings.seeds + 1):
-        of_numbers = train_regression(rows, loss, _seeded(settings.losses, seed), weights=weights)
-        of_order = train_lambdarank(
-            rows, relevance, groups, _seeded(settings.orders, seed), settings.truncation
-        )
-        boosters += [of_numbers, of_order]
-        numbers, order = (np.asarray(one.predict(rows)) for one in (of_numbers, of_order))
-        slope = -float(numbers.std() / order.std())
-        scales += [(1.0, 0.0), (slope, float(numbers.mean() - slope * order.mean()))]
-    return boosters, tuple(scales)
 
-
-class _Losses:
-    """Log slowdowns by the boosters of `_train_losses`."""
-
-    def __init__(self, boosters: Sequence[lightgbm.Booster], scales: Scales) -> None:
-        self._boosters = boosters
-        self._scales = scales
+    orders: lightgbm.Booster
+    numbers: lightgbm.Booster
+    scale: tuple[float, float]
 
     def predict(self, rows: Rows) -> Floats:
         """Mean of what they say."""
-        said = [
-            slope * np.asarray(booster.predict(rows)) + offset
-            for booster, (slope, offset) in zip(self._boosters, self._scales, strict=True)
-        ]
-        return np.asarray(np.mean(said, axis=0))
+        slope, offset = self.scale
+        by_order = slope * np.asarray(self.orders.predict(rows)) + offset
+        return np.asarray((by_order + np.asarray(self.numbers.predict(rows))) / 2)
 
 
-def _seeded(trees: TreeSettings, seed: int) -> TreeSettings:
-    return TreeSettings(**{**trees.__dict__, "seed": seed})
+def _train_losses(
+    rows: Rows, loss: Floats, task: npt.NDArray[np.int64], settings: CandidateSettings
+) -> _Losses:
+    weights = np.exp(-loss / settings.focus) + 0.05
+    relevance = np.rint(settings.relevances * np.exp(-loss / settings.sharpness)).astype(np.int64)
+    groups = np.unique(task, return_counts=True)[1]
+    numbers = train_regression(rows, loss, settings.numbers, weights=weights)
+    orders = train_lambdarank(rows, relevance, groups, settings.orders, settings.truncation)
+    by_number, by_order = (np.asarray(one.predict(rows)) for one in (numbers, orders))
+    slope = -float(by_number.std() / by_order.std())
+    return _Losses(orders, numbers, (slope, float(by_number.mean() - slope * by_order.mean())))
 
 
 def train_times(features: TaskFeatures, settings: CandidateSettings) -> Forest:
@@ -288,7 +270,30 @@ def _portfolio(
     rows = np.stack([features.views[task].row for task in tasks])
     listed: Any = number.reshape(best.shape).tolist()
     lists = tuple(map(tuple, listed))
-    return portfolio, Neighbours(coordinates(rows), lists)
+    surprise, measured = _surprises(features, tasks, used, loss, said)
+    return portfolio, Neighbours(coordinates(rows), lists, surprise, measured)
+
+
+def _surprises(
+    features: TaskFeatures,
+    tasks: npt.NDArray[np.intp],
+    used: npt.NDArray[np.intp],
+    loss: Floats,
+    said: _Losses,
+) -> tuple[Rows, Rows]:
+    """Losses less what the forests say, of the tasks' trials of the candidates in use."""
+    trials = features.trials
+    row = np.full(len(trials.tasks), -1)
+    row[tasks] = np.arange(len(tasks))
+    column = np.full(len(features.candidates), -1)
+    column[used] = np.arange(len(used))
+    at = np.flatnonzero((row[trials.task] >= 0) & (column[features.candidate] >= 0))
+    surprise = np.zeros((len(tasks), len(used)), np.float32)
+    measured = np.zeros_like(surprise)
+    place = row[trials.task[at]], column[features.candidate[at]]
+    surprise[place] = loss[at] - said.predict(features.rows[at])
+    measured[place] = 1.0
+    return np.round(surprise, 3), measured
 
 
 def _costs(
@@ -407,7 +412,17 @@ def answer(
 def _replay(ranker: CandidateRanker, features: TaskFeatures, task: int) -> list[float]:
     trials = features.trials
     own = np.flatnonzero((trials.task == task) & trials.measured)
-    order = own[np.argsort(ranker.losses_of(features.rows[own]), kind="stable")[:4]]
+    number = {
+        pair: place
+        for place, pair in enumerate(
+            zip(ranker.portfolio.solver, ranker.portfolio.config, strict=True)
+        )
+    }
+    numbers = np.array(
+        [number.get(features.candidates[one], -1) for one in features.candidate[own]]
+    )
+    said = ranker.losses_of(features.views[task], features.rows[own], numbers)
+    order = own[np.argsort(said, kind="stable")[:4]]
     slowdown: list[float] = (trials.time_ms[order] / trials.best[task]).tolist()
     return slowdown
 

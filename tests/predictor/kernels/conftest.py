@@ -26,7 +26,7 @@ DEVICE = DeviceProperties(
 )
 TREES = TreeSettings(40, leaves=7, min_rows=3)
 SETTINGS = CandidateSettings(
-    losses=TREES, orders=TREES, times=TREES, judge=TREES, folds=3, least_shapes=3
+    orders=TREES, numbers=TREES, times=TREES, judge=TREES, folds=3, least_shapes=3
 )
 SOLVERS = ("Conv1x1Gemm", "ConvImplicitGemm", "ConvNaive")
 

@@ -181,7 +181,7 @@ def test_a_damaged_bundle_is_refused(
 
 
 @settings(deadline=None, max_examples=30)
-@given(name=st.sampled_from(["candidates", "places", "lists", "scales", "kinds", "ranges"]))
+@given(name=st.sampled_from(["candidates", "places", "lists", "scale", "kinds", "ranges"]))
 def test_a_model_without_its_parts_is_refused_also_without_a_manifest(
     trained: CandidateReport, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
