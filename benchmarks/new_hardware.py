@@ -160,7 +160,9 @@ def _part(position: npt.NDArray[np.float64], share: float, shift: int) -> npt.ND
     return np.asarray((position < TRAIN_END) & ((position * 2**shift) % 1 < share))
 
 
-def run_job(job: Job, cache: Path, divisor: int, thin: float) -> dict[str, Any]:
+def run_job(
+    job: Job, cache: Path, divisor: int, thin: float, miopen: str = "any"
+) -> dict[str, Any]:
     """Train and score."""
     began = time.monotonic()
     new = load(cache, NEW, job.direction)
@@ -179,7 +181,7 @@ def run_job(job: Job, cache: Path, divisor: int, thin: float) -> dict[str, Any]:
     data = join(taught)
     usual = settings(divisor)
     model = RankingTrainer(usual, 1).train({job.direction: data})[job.direction]
-    may_run = runnable_flags(model.candidates, NEW, "any")
+    may_run = runnable_flags(model.candidates, NEW, miopen)
     test = restrict(test, runnable(NEW, "any"))
     outcomes, _ = evaluate(model, test, may_run, naive_flags(model.candidates))
     return {
@@ -207,7 +209,8 @@ def run(options: argparse.Namespace) -> None:
     while (waiting or running) and time.monotonic() < until:
         while waiting and len(running) < options.workers:
             job = waiting.pop(0)
-            asked = json.dumps({**asdict(job), "thin": options.thin, "divisor": options.divisor})
+            names = ("thin", "divisor", "miopen")
+            asked = json.dumps({**asdict(job), **{name: getattr(options, name) for name in names}})
             command = [sys.executable, __file__, "job", options.cache, asked]
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -277,9 +280,12 @@ def main() -> None:
     running.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     running.add_argument("--thin", type=float, default=1.0, help="share of all shapes, for trials")
     running.add_argument("--divisor", type=int, default=3, help="divides the shipped trees")
-    job = verbs.add_parser("job", help="one training, for the verb run")
-    job.add_argument("cache")
-    job.add_argument("job")
+    running.add_argument(
+        "--miopen", default="any", help="pick only what this release runs on the new device"
+    )
+    one = verbs.add_parser("job", help="one training, for the verb run")
+    one.add_argument("cache")
+    one.add_argument("job")
     showing = verbs.add_parser("table", help="print the figures as Markdown")
     showing.add_argument("file")
     options = parser.parse_args()
@@ -289,8 +295,9 @@ def main() -> None:
         table(options.file)
     else:
         asked = json.loads(options.job)
-        thin, divisor = asked.pop("thin"), asked.pop("divisor")
-        print(json.dumps(run_job(Job(**asked), Path(options.cache), divisor, thin)))
+        job = Job(asked["direction"], asked["way"], asked["share"])
+        how = (asked["divisor"], asked["thin"], asked["miopen"])
+        print(json.dumps(run_job(job, Path(options.cache), *how)))
 
 
 if __name__ == "__main__":
