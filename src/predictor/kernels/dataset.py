@@ -129,7 +129,7 @@ def read_trials(
     """Read the trials of an operation from datasets of `foretune tune`.
 
     A candidate that two sources measured on one device counts once, by the trial of more samples.
-    Tasks of which nothing was measured are left out.
+    Tasks of which nothing was measured are left out, and so are single samples of processors.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def read_trials(
     for row in everything:
         if row["operation"] != operation or (arch and row["arch"] != arch):
             continue
-        if row["status"] == _NOT_TRIED:
+        if row["status"] == _NOT_TRIED or _may_be_delayed(row):
             continue
         text = row["problem"]
         if text not in problems:
@@ -178,6 +178,14 @@ def read_trials(
         np.array([outcome[2] for _, outcome in kept], np.float64),
         np.array([outcome[3] for _, outcome in kept], np.int64),
     )
+
+
+def _may_be_delayed(row: dict[str, Any]) -> bool:
+    """Whether a time rests on a single sample of a processor, which runs other programs too.
+
+    Of such samples some were a hundred times too long.
+    """
+    return row["status"] == MEASURED and row["samples"] < 2 and row.get("wave_size") == 1
 
 
 def _of_store(store: Store) -> Iterator[dict[str, Any]]:

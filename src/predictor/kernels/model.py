@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.intp]
 
 #: Problems learnt that name candidates, and how many of those are ranked by order, then by both.
-ASKED_NEIGHBOURS, RANKED, SHORTLISTED = 12, 128, 48
+ASKED_NEIGHBOURS, RANKED, SHORTLISTED = 12, 96, 40
 #: Log slowdown where there is no candidate: never a reason to pick another.
 _UNKNOWN = 3.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ def coordinates(rows: npt.NDArray[np.float32]) -> Floats:
 
 #: Distance over which a problem's say falls to 1/e.
 _REACH = 3.0
+#: Problems that have a say; others are too far to be heard.
+_HEARD = 24
 #: Say of those that stay silent: who is far from everything measured is corrected little.
 _SILENT = 0.2
 
@@ -62,13 +65,16 @@ class Neighbourhood(NamedTuple):
         Worth ranking.
     unlike : float
         Distance of the nearest problem.
-    say : array of shape (problems,)
-        How much each problem counts.
+    nearest : array of int
+        Problems that are alike.
+    say : array
+        How much each of them counts.
     """
 
     candidates: list[int]
     unlike: float
-    say: Floats
+    nearest: npt.NDArray[np.intp]
+    say: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,14 @@ class Neighbours:
     surprise: npt.NDArray[np.float32]
     measured: npt.NDArray[np.float32]
 
+    @cached_property
+    def _lists(self) -> npt.NDArray[np.intp]:
+        return np.array(self.lists, np.intp)
+
+    @cached_property
+    def _both(self) -> npt.NDArray[np.float32]:
+        return np.hstack([self.surprise, self.measured]).astype(np.float32)
+
     def ask(self, place: Floats, count: int, most: int) -> Neighbourhood:
         """Merge the lists of the nearest problems, the first of each list first.
 
@@ -115,14 +129,12 @@ class Neighbours:
             Candidates at most.
         """
         distance = np.abs(self.places - place).sum(axis=1)
-        nearest: list[int] = distance.argsort(kind="stable")[:count].tolist()
-        merged: dict[int, None] = {}
-        for same_rank in zip(*(self.lists[problem] for problem in nearest), strict=True):
-            merged.update(dict.fromkeys(same_rank))
-            if len(merged) >= most:
-                break
-        say = np.exp(distance / -_REACH)
-        return Neighbourhood(list(merged)[:most], float(distance[nearest[0]]), say)
+        nearest = distance.argsort(kind="stable")[:_HEARD]
+        named: list[int] = self._lists[nearest[:count]].T.ravel().tolist()
+        merged = dict.fromkeys(named)
+        away = distance[nearest]
+        say = np.exp(away / -_REACH).astype(np.float32)
+        return Neighbourhood(list(merged)[:most], float(away[0]), nearest, say)
 
     def surprises(
         self, asked: Neighbourhood, candidates: npt.NDArray[np.intp]
@@ -136,7 +148,8 @@ class Neighbours:
         surprise, support : array of shape (candidates,)
             To add to log slowdowns, and the say of those that measured it.
         """
-        say = asked.say.astype(np.float32)
-        support = say @ self.measured[:, candidates]
-        surprise = (say @ self.surprise[:, candidates]) / (support + _SILENT)
+        # All candidates of a few problems lie together; those that are wanted don't.
+        said = asked.say @ self._both[asked.nearest]
+        support = said[candidates + self.surprise.shape[1]]
+        surprise = said[candidates] / (support + _SILENT)
         return surprise.astype(np.float64), support.astype(np.float64)

@@ -38,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float32]
 
-_NUMBERS = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
-_ORDERS = TreeSettings(110, leaves=11, learning_rate=0.12, min_rows=8)
+_NUMBERS = TreeSettings(200, leaves=11, learning_rate=0.08, min_rows=8)
+_ORDERS = TreeSettings(200, leaves=11, learning_rate=0.08, min_rows=8)
 _TIMES = TreeSettings(200, leaves=15, min_rows=8)
 _JUDGE = TreeSettings(60, leaves=4, learning_rate=0.06, min_rows=15)
 
