@@ -221,5 +221,5 @@ def test_facts_that_come_with_foretune_are_sound(arch: str) -> None:
         assert facts.local_bytes <= amd_properties(arch).local_memory
         assert waves_per_simd(facts, arch) == row["waves_per_simd"] > 0
         if row["is_default"]:
-            # What found no vector register may lie in accumulation registers, never in memory.
-            assert facts.scratch_bytes == 0
+            # Scalar registers spill into lanes of vector registers, which costs no memory.
+            assert facts.scratch_bytes == facts.vector_spills == 0

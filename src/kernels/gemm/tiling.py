@@ -258,7 +258,7 @@ def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]
     candidates = (
         (tile_m, tile_n, split)
         for tile_m in (8, 16, 32, 64, 128)
-        for tile_n in ((128, 256) if tile_m == 8 else (32, 64, 128))
+        for tile_n in _default_widths(tile_m, device)
         for split in (1, 2, 4, 8, 16, 32, 64, 128)
         if split == 1
         or (matrices.k >= 64 * split and _needs_shares(matrices, device, tile_m, tile_n, split))
@@ -266,7 +266,7 @@ def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]
     tile_m, tile_n, split = min(
         candidates, key=lambda candidate: _modelled_cycles(matrices, device, *candidate)
     )
-    thread_m, thread_n = _thread_tile(tile_m, tile_n)
+    thread_m, thread_n = _thread_tile(tile_m, tile_n, device)
     tile_k = 8 if tile_m == 8 or tile_n == 256 else 16
     return {
         **{"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k},
@@ -277,10 +277,17 @@ def _gpu_default(matrices: Matrices, device: DeviceProperties) -> dict[str, int]
     }
 
 
-def _thread_tile(tile_m: int, tile_n: int) -> tuple[int, int]:
+def _default_widths(tile_m: int, device: DeviceProperties) -> tuple[int, ...]:
+    if tile_m > 8:
+        return (32, 64, 128)
+    # On AMD's waves of 64 the widest needs more registers than a thread has.
+    return (128,) if device.wave_size == 64 else (128, 256)
+
+
+def _thread_tile(tile_m: int, tile_n: int, device: DeviceProperties) -> tuple[int, int]:
     """Give the sums of a thread such that a block has from 32 to 256 threads."""
     if tile_m == 8:
-        return 8, 4
+        return (4, 4) if device.wave_size == 64 else (8, 4)
     thread_m = 8 if tile_m * tile_n >= 64 * 64 and tile_m != 16 else 4
     thread_n = 8 if tile_n >= 64 and tile_m * tile_n >= 64 * 128 else 4
     return thread_m, thread_n
@@ -296,7 +303,7 @@ def _modelled_cycles(
     """
     blocks = matrices.tiles(tile_m, tile_n) * split
     busiest = -(-blocks // device.compute_units)
-    thread_m, thread_n = _thread_tile(tile_m, tile_n)
+    thread_m, thread_n = _thread_tile(tile_m, tile_n, device)
     threads = tile_m * tile_n // (thread_m * thread_n)
     depth = -(-matrices.k // split) + 16
     # 128 multiply-adds a cycle, less what a small tile spends on fetching.
