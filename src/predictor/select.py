@@ -381,7 +381,10 @@ class Selector:
             decision = _by_model(problem, ranking, banned)
             if ranking.accepted:
                 return decision
-            return replace(decision, reason=f"nothing may be measured; {ranking.reason}")
+            if ranking.beats_default:
+                return replace(decision, reason=f"nothing may be measured; {ranking.reason}")
+            reason = f"{ranking.reason}, and the model's picks are no better than defaults there"
+            return self._fallback(problem, limits, banned, reason, decision.considered)
         return self._fallback(problem, limits, banned, "no model knows it, nothing may be measured")
 
     def _fallback(

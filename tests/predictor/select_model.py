@@ -17,8 +17,11 @@ from foretune.predictor.default_candidate import fits
 class OrderModel:
     """Ranks the default configs of solvers in the order of the predicted times that it is given."""
 
-    def __init__(self, predicted: Mapping[str, float], accepted: bool = False) -> None:
+    def __init__(
+        self, predicted: Mapping[str, float], accepted: bool = False, beats_default: bool = True
+    ) -> None:
         self._predicted = dict(predicted)
+        self._beats_default = beats_default
         self._accepted = accepted
         self.asked = 0
 
@@ -46,4 +49,5 @@ class OrderModel:
                 ranked.append(RankedCandidate(name, candidate.config.key, time_ms, 0.5))
         is_sure = self._accepted and risk > 0
         reason = "sure" if is_sure else "not sure"
-        return CandidateRanking(tuple(ranked[:top]), is_sure and bool(ranked), reason)
+        accepted = is_sure and bool(ranked)
+        return CandidateRanking(tuple(ranked[:top]), accepted, reason, self._beats_default)

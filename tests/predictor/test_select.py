@@ -126,6 +126,10 @@ def test_fast_never_starts_a_process(store: Store) -> None:
     decision = unsure.choose(PROBLEM, mode="FAST")
     assert (decision.rung, decision.solver) == ("model", DIRECT)
     assert "nothing may be measured" in decision.reason
+    worse = selector_of(store, OrderModel({DIRECT: 0.5}, beats_default=False))
+    decision = worse.choose(PROBLEM, mode="FAST")
+    assert decision.rung == "fallback"
+    assert "no better than defaults" in decision.reason
     without = selector_of(store).choose(PROBLEM, mode=2)
     assert without.rung == "fallback"
     assert without.solver in {one.id for one in solvers("conv")}

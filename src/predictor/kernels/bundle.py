@@ -129,9 +129,17 @@ def load_candidates(folder: str | os.PathLike[str], operation: str = "conv") -> 
     files = BundleFolder(folder, candidate_spec(operation))
     content = files.read(_MODEL)
     packed = files.forests(_FORESTS)
-    acceptance = Acceptance(files.read(_CALIBRATION), str(files.folder / _CALIBRATION))
+    calibration = files.read(_CALIBRATION)
+    acceptance = Acceptance(calibration, str(files.folder / _CALIBRATION))
     try:
-        return KernelModel(_ranker(content, packed), _trust(content), acceptance, operation)
+        unmeasured = calibration["unmeasured"]
+        return KernelModel(
+            _ranker(content, packed),
+            _trust(content),
+            acceptance,
+            operation,
+            beats_default=float(unmeasured["pick"]) <= float(unmeasured["default"]),
+        )
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

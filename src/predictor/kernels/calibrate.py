@@ -11,6 +11,7 @@ import numpy.typing as npt
 from foretune.kernels.runtime.properties import DeviceProperties
 from foretune.predictor.acceptance import RISKS
 from foretune.predictor.calibrate import learn_then_test
+from foretune.predictor.default_candidate import default_candidate
 from foretune.predictor.evaluate import Outcomes
 from foretune.predictor.kernels.dataset import CandidateTrials
 from foretune.predictor.kernels.model import ANY
@@ -82,6 +83,26 @@ def calibrate(
         ),
         "entries": list(entries.values()),
     }
+
+
+def against_default(answers: Sequence[Answer], trials: CandidateTrials) -> dict[str, Any]:
+    """Compare picks with default candidates where both were measured.
+
+    Returns
+    -------
+    dict
+        ``problems``, and geometric-mean slowdowns of ``pick`` and ``default``.
+    """
+    times: dict[tuple[int, str], float] = {}
+    for task, key, time in zip(trials.task.tolist(), trials.keys(), trials.time_ms, strict=True):
+        times[task, key] = float(time)
+    both = []
+    for one in answers:
+        default = times.get((one.task, default_candidate(*trials.tasks[one.task]).key))
+        if default is not None and np.isfinite(default):
+            both.append((one.slowdown[0], default / trials.best[one.task]))
+    pick, default = np.exp(np.log(np.array(both).reshape(-1, 2)).mean(axis=0)) if both else (1, 1)
+    return {"problems": len(both), "pick": float(pick), "default": float(default)}
 
 
 def _entry(device: DeviceProperties, outcomes: Outcomes) -> dict[str, Any]:

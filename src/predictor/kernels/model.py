@@ -339,6 +339,8 @@ class KernelModel:
     acceptance : Acceptance
         Thresholds of the judge's probability.
     operation : str
+    beats_default : bool
+        As `foretune.predictor.candidates.CandidateRanking` has it.
     """
 
     def __init__(
@@ -347,11 +349,14 @@ class KernelModel:
         trust: Trust,
         acceptance: Acceptance,
         operation: str = "conv",
+        *,
+        beats_default: bool = True,
     ) -> None:
         self.ranker = ranker
         self.trust = trust
         self.operation = operation
         self._acceptance = acceptance
+        self._beats_default = beats_default
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
@@ -396,7 +401,7 @@ class KernelModel:
             solver = portfolio.solvers[portfolio.solver[candidate]]
             candidates.append(RankedCandidate(solver, portfolio.config[candidate], time, score))
         accepted, reason = self._verdict(view, device, runnable.is_limited, risk, scores[0])
-        return CandidateRanking(tuple(candidates), accepted, reason)
+        return CandidateRanking(tuple(candidates), accepted, reason, self._beats_default)
 
     def _verdict(
         self,

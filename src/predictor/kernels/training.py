@@ -21,7 +21,12 @@ from foretune.predictor.acceptance import RISKS
 from foretune.predictor.bundle import draft_folder, write_json
 from foretune.predictor.evaluate import Outcomes
 from foretune.predictor.kernels.bundle import save_candidates
-from foretune.predictor.kernels.calibrate import accepted_at, calibrate, outcomes_unseen
+from foretune.predictor.kernels.calibrate import (
+    accepted_at,
+    against_default,
+    calibrate,
+    outcomes_unseen,
+)
 from foretune.predictor.kernels.dataset import CandidateTrials, read_trials
 from foretune.predictor.kernels.model_card import write_candidate_card
 from foretune.predictor.kernels.portfolio import write_portfolio
@@ -122,6 +127,7 @@ def train_kernels(
     )
     outcomes = outcomes_unseen(answers, trials, chosen)
     calibration = calibrate(outcomes, answers, trials)
+    calibration["unmeasured"] = against_default(answers, trials)
     metrics = measure(outcomes, answers, trials, calibration)
     tell("writing", chosen.folds + 1, chosen.folds + 2)
     with draft_folder(home) as draft:
