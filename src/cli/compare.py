@@ -13,7 +13,7 @@ FAMILIES = {
 }
 
 EXAMPLES = """\
-what each takes:
+examples:
   foretune compare miopen --help     MIOpen's solvers, on a find-db
   foretune compare kernels --help    foretune's own kernels, on datasets of foretune tune
 """

@@ -13,7 +13,7 @@ FAMILIES = {
 }
 
 EXAMPLES = """\
-what each takes:
+examples:
   foretune train miopen --help     MIOpen's solvers, from AMD's tuning databases
   foretune train kernels --help    foretune's own kernels, from datasets of foretune tune
 """

@@ -39,7 +39,7 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predcit"], "unknown verb 'predcit'; known are predict, shapes"),
+        (["predcit"], "unknown verb 'predcit'; known are quickstart, predict"),
         (["predict", "--arch", "gfx942", "--rsik", "1", KEY], "unknown arguments: --rsik"),
         (["predict", "--arch", "gfx942", KEY, "--top", "x"], "--top: invalid int value: 'x'"),
         (["predict", "--arch", "gfx942", KEY, "--top", "0"], "--top: expected at least 1"),
@@ -48,7 +48,7 @@ def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixtu
         (["predict", "--arch", "gfx942", KEY, "--cu", "0"], "compute units: expected 1"),
         (["predict", "--arch", "gfx942", KEY, "--miopen", "new"], "MIOpen release"),
         (["predict", "--arch", "MI300X", KEY], "arch: expected an arch such as gfx942"),
-        (["predict", "--arch", "gfx942", KEY, "--family", "kernels"], "family: foretune's own"),
+        (["predict", "--arch", "gfx942", KEY, "--family", "cudnn"], "--family: invalid choice"),
         (["predict", "--arch", "gfx942"], "no problem is given"),
         (["predict", "--arch", "gfx942", KEY, "--log", "a"], "don't go together"),
         (["predict", "--arch", "gfx942", "--from", ""], "this is a directory"),
