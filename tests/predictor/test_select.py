@@ -59,6 +59,10 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "_start", refuse)
 
 
+#: Milliseconds that all candidates can be measured in, however busy the machine is.
+PLENTY = 60_000.0
+
+
 def selector_of(store: Store, model: CandidateModel | None = None, **options: Any) -> Selector:
     def model_of(_device: DeviceProperties, _operation: str) -> CandidateModel | None:
         return model
@@ -158,7 +162,7 @@ def test_what_comes_with_foretune_answers_for_its_device_alone(
 def test_an_unsure_model_is_measured_and_the_answer_kept(store: Store) -> None:
     model = OrderModel({"FaultyGood": 0.001, "FaultyNaive": 0.002})
     chooser = selector_of(store, model)
-    decision = chooser.choose(faulty())
+    decision = chooser.choose(faulty(), budget_ms=PLENTY)
     assert decision.rung == "measured top"
     assert decision.solver in ("FaultyGood", "FaultyNaive")
     measured = [one for one in decision.considered if one.measured_ms is not None]
@@ -176,12 +180,12 @@ def test_what_was_measured_under_limits_answers_for_such_alone(store: Store) -> 
     model = OrderModel({"FaultyHungry": 0.001, "FaultyGood": 0.002, "FaultyNaive": 0.003})
     chooser = selector_of(store, model)
     problem = faulty("faulty batch=1 size=200 dtype=FP16")
-    first = chooser.choose(problem, workspace_limit=1 << 20)
+    first = chooser.choose(problem, workspace_limit=1 << 20, budget_ms=PLENTY)
     assert first.rung == "measured top"
     chooser.close()
     later = selector_of(store, model)
     assert later.choose(problem, workspace_limit=100).rung == "user database"
-    assert later.choose(problem).rung == "measured top"
+    assert later.choose(problem, budget_ms=PLENTY).rung == "measured top"
     later.close()
 
 
@@ -192,7 +196,7 @@ def test_who_was_not_built_is_measured_later(
     model = OrderModel({"FaultyGood": 0.001, "FaultyNaive": 0.002})
     problem = faulty("faulty batch=1 size=200 dtype=FP16")
     chooser = selector_of(store, model)
-    first = chooser.choose(problem, mode="DYNAMIC_HYBRID")
+    first = chooser.choose(problem, mode="DYNAMIC_HYBRID", budget_ms=PLENTY)
     assert [(one.solver, one.note) for one in first.considered if one.note] == [
         ("FaultyNaive", "not built yet")
     ]
@@ -222,7 +226,7 @@ def test_who_was_not_built_is_measured_later(
 def test_a_fault_costs_its_candidate_only(store: Store, bad: str, status: str) -> None:
     model = OrderModel({bad: 0.001, "FaultyGood": 0.002})
     chooser = selector_of(store, model, timeout=5.0)
-    decision = chooser.choose(faulty(), mode="HYBRID")
+    decision = chooser.choose(faulty(), mode="HYBRID", budget_ms=PLENTY)
     assert decision.solver in ("FaultyGood", "FaultyNaive")
     assert decision.rung == "measured top"
     note = next(one.note for one in decision.considered if one.solver == bad)
@@ -270,7 +274,9 @@ def test_a_convolution_is_computed_as_decided(store: Store) -> None:
 
 def test_a_problem_that_cannot_be_set_up_falls_back(store: Store) -> None:
     chooser = selector_of(store, OrderModel({"FaultyGood": 1.0}))
-    decision = chooser.choose(faulty("faulty batch=70000 size=1000000"), mode="HYBRID")
+    decision = chooser.choose(
+        faulty("faulty batch=70000 size=1000000"), mode="HYBRID", budget_ms=PLENTY
+    )
     assert decision.rung == "fallback"
     assert "nothing could be measured" in decision.reason
     chooser.close()
@@ -363,8 +369,8 @@ def test_drift_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     assert note.startswith("measured times are 3.00 times the predicted (median of 20)")
     assert note.endswith("foretune train kernels --user")
     with caplog.at_level(logging.WARNING, "foretune"):
-        chooser.choose(faulty(), mode="HYBRID")
-        chooser.choose(faulty("faulty batch=1 size=4097"), mode="HYBRID")
+        chooser.choose(faulty(), mode="HYBRID", budget_ms=PLENTY)
+        chooser.choose(faulty("faulty batch=1 size=4097"), mode="HYBRID", budget_ms=PLENTY)
     chooser.close()
     assert sum("the model doesn't fit this device" in text for text in caplog.messages) == 1
 
