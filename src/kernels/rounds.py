@@ -142,9 +142,9 @@ class Rounds:
 
     @property
     def is_over(self) -> bool:
-        """Whether no problem is left, or nobody is to go on."""
+        """Whether nothing is left that could be visited, or nobody is to go on."""
         with self._changed:
-            return self._is_stopped or not any(True for _ in self._all())
+            return self._is_stopped or self._is_done()
 
     def stop(self) -> None:
         """Give no more visits."""
@@ -173,7 +173,7 @@ class Rounds:
                 left = until - time.monotonic()
                 if share.upcoming:
                     break
-                if self._is_stopped or left <= 0 or not any(True for _ in self._all()):
+                if self._is_stopped or left <= 0 or self._is_done():
                     return None
                 self._changed.wait(min(left, _LONGEST_WAIT))
             if self._is_stopped or share.upcoming[0].text in without:
@@ -203,6 +203,10 @@ class Rounds:
         longest.seen = _others(longest.seen, taken)
         taker.batch = max(taker.batch, longest.batch)
         return taken
+
+    def _is_done(self) -> bool:
+        # Who has a visit in hand may be lost, and the visit is another's then.
+        return not self._in_hand.total() and not any(True for _ in self._all())
 
     def _all(self) -> Iterator[Task]:
         return chain(self._free, *(share.tasks for share in self._shares))
