@@ -96,19 +96,20 @@ def _model(selector: Selector) -> Callable[[], float]:
     problems = _new_problems(batch=7)
 
     def run() -> float:
-        return _time(selector, [next(problems) for _ in range(20)], "model")
+        # Whose picks are no better than defaults is asked all the same.
+        return _time(selector, [next(problems) for _ in range(20)], "model", "fallback")
 
     return run
 
 
-def _time(selector: Selector, problems: list[ConvProblem], rung: str) -> float:
+def _time(selector: Selector, problems: list[ConvProblem], *rungs: str) -> float:
     took = []
     for problem in problems:
         began = time.perf_counter()
         decision: Decision = selector.choose(problem, mode="FAST")
         took.append(time.perf_counter() - began)
-        if decision.rung != rung:
-            raise SystemExit(f"expected an answer of the {rung}, got one of {decision.rung}")
+        if decision.rung not in rungs:
+            raise SystemExit(f"expected an answer by {rungs[0]}, got one by {decision.rung}")
     return median(took)
 
 
